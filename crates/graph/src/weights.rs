@@ -1,0 +1,126 @@
+//! Weights: every constant tensor of a model, wherever exporters put it.
+//!
+//! Most weights are initializers, but real files also keep them in `Constant` nodes (Paddle)
+//! and inside the bodies of `If` nodes (Silero). All of them count.
+
+use crate::digest::{Digest, Record};
+use crate::dtype::DataType;
+use crate::model::Model;
+use crate::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
+use crate::tensor::Tensor;
+
+/// Identifies a weight by its type, shape and bytes: the digest of the first two and of the
+/// digest of the bytes, so that bytes are hashed once, for this and for where they are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WeightId(pub Digest);
+
+impl WeightId {
+    /// The id of a weight whose bytes have this digest.
+    pub fn new(dtype: DataType, dims: &[usize], content: &Digest) -> WeightId {
+        let mut record = Record::new("weight");
+        record.number(dtype.to_onnx() as u64).number(dims.len() as u64);
+        for &dim in dims {
+            record.number(dim as u64);
+        }
+        record.digest(content);
+        WeightId(record.finish())
+    }
+}
+
+/// Where in a model a weight is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// The way from the outermost graph into bodies: node, and which of its bodies.
+    pub bodies: Vec<(usize, usize)>,
+    /// Where in that graph.
+    pub slot: Slot,
+}
+
+/// Where in one graph a weight is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Slot {
+    /// The initializer of this index.
+    Initializer(usize),
+    /// The `Constant` node of this index.
+    Constant(usize),
+}
+
+/// One weight of a model.
+#[derive(Clone, Debug)]
+pub struct Weight {
+    /// Where it is.
+    pub place: Place,
+    /// The name of the value that it gives.
+    pub name: String,
+    /// Its type, shape and bytes.
+    pub tensor: Tensor,
+}
+
+/// Every weight of a model, outer graph first, initializers before nodes. Strings are not weights.
+pub fn weights(model: &Model) -> Vec<Weight> {
+    let mut found = Vec::new();
+    collect(model.graph(), &mut Vec::new(), &mut found);
+    found
+}
+
+fn collect(graph: &GraphProto, bodies: &mut Vec<(usize, usize)>, found: &mut Vec<Weight>) {
+    for (index, proto) in graph.initializer.iter().enumerate() {
+        if let Ok(tensor) = Tensor::from_proto(proto) {
+            let place = Place { bodies: bodies.clone(), slot: Slot::Initializer(index) };
+            found.push(Weight { place, name: proto.name.clone(), tensor });
+        }
+    }
+    for (index, node) in graph.node.iter().enumerate() {
+        if let Some(tensor) = constant(node) {
+            let place = Place { bodies: bodies.clone(), slot: Slot::Constant(index) };
+            let name = node.output.first().cloned().unwrap_or_default();
+            found.push(Weight { place, name, tensor });
+        }
+        for (number, (_, body)) in crate::topology::bodies(node).enumerate() {
+            bodies.push((index, number));
+            collect(body, bodies, found);
+            bodies.pop();
+        }
+    }
+}
+
+/// The tensor that a `Constant` node gives, in whichever of its forms; `None` for other nodes
+/// and for strings and sparse values.
+pub fn constant(node: &NodeProto) -> Option<Tensor> {
+    if node.op_type != "Constant" || !crate::validate::is_onnx(&node.domain) {
+        return None;
+    }
+    node.attribute.iter().find_map(constant_value)
+}
+
+fn constant_value(attribute: &AttributeProto) -> Option<Tensor> {
+    match attribute.name.as_str() {
+        "value" => Tensor::from_proto(attribute.t.as_deref()?).ok(),
+        "value_float" => Tensor::from_slice(&[], &[attribute.f?]).ok(),
+        "value_int" => Tensor::from_slice(&[], &[attribute.i?]).ok(),
+        "value_floats" => Tensor::from_slice(&[attribute.floats.len()], &attribute.floats).ok(),
+        "value_ints" => Tensor::from_slice(&[attribute.ints.len()], &attribute.ints).ok(),
+        _ => None,
+    }
+}
+
+/// Visits every tensor in a graph and its bodies, to change it in place.
+pub(crate) fn for_each_tensor_mut<E>(
+    graph: &mut GraphProto,
+    visit: &mut impl FnMut(&mut TensorProto) -> Result<(), E>,
+) -> Result<(), E> {
+    graph.initializer.iter_mut().try_for_each(&mut *visit)?;
+    for attribute in graph.node.iter_mut().flat_map(|node| &mut node.attribute) {
+        attribute
+            .t
+            .as_deref_mut()
+            .into_iter()
+            .chain(&mut attribute.tensors)
+            .try_for_each(&mut *visit)?;
+        let bodies = attribute.g.as_deref_mut().into_iter().chain(&mut attribute.graphs);
+        for body in bodies {
+            for_each_tensor_mut(body, visit)?;
+        }
+    }
+    Ok(())
+}
