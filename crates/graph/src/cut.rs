@@ -67,10 +67,10 @@ pub fn cut(model: &Model, inputs: &[&str], outputs: &[&str]) -> Result<Model, Cu
         if given.contains(name) || !used.insert(name) {
             continue;
         }
-        if let Some(&index) = producers.get(name) {
-            if !std::mem::replace(&mut kept[index], true) {
-                wanted.extend(needs(&graph.node[index]));
-            }
+        if let Some(&index) = producers.get(name)
+            && !std::mem::replace(&mut kept[index], true)
+        {
+            wanted.extend(needs(&graph.node[index]));
         }
     }
 
