@@ -9,6 +9,8 @@ mod setup;
 mod test;
 mod workspace;
 
+use std::process::ExitCode;
+
 use anyhow::{Result, bail};
 
 use workspace::Workspace;
@@ -24,7 +26,18 @@ Usage: cargo xtask COMMAND
   help                show this
 ";
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        // Not anyhow's own report: a stack trace hides what to do.
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let workspace = Workspace::open()?;
