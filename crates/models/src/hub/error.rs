@@ -143,7 +143,7 @@ pub enum HubError {
         byte_len: u64,
     },
     /// Reading or writing a local file failed.
-    #[error("{}", path.display())]
+    #[error("cannot read or write {}", path.display())]
     File {
         /// The file.
         path: PathBuf,
