@@ -17,7 +17,7 @@ pub fn hoist(model: &Model, min_bytes: usize) -> Model {
     let mut namer = Namer { taken: taken_names, next: 0 };
     let mut hoisted = Vec::new();
     if let Some(graph) = &mut proto.graph {
-        hoist_constants(graph, min_bytes, &mut hoisted);
+        take_constants(graph, min_bytes, &mut hoisted);
         for node in &mut graph.node {
             for_bodies(node, &mut |body| hoist_body(body, min_bytes, &mut namer, &mut hoisted));
         }
@@ -26,9 +26,21 @@ pub fn hoist(model: &Model, min_bytes: usize) -> Model {
     Model::from_proto(proto).expect("moving a weight outwards keeps a model valid")
 }
 
+/// Makes the large `Constant` nodes of the outermost graph initializers, which is what engines
+/// do first of all, and leaves the rest as it is.
+pub fn hoist_constants(model: &Model, min_bytes: usize) -> Model {
+    let mut proto = model.proto().clone();
+    if let Some(graph) = &mut proto.graph {
+        let mut hoisted = Vec::new();
+        take_constants(graph, min_bytes, &mut hoisted);
+        graph.initializer.extend(hoisted);
+    }
+    Model::from_proto(proto).expect("a constant may be an initializer")
+}
+
 /// Turns the graph's large constants into tensors that keep their names. One that the graph
 /// returns stays: a body must compute what it returns.
-fn hoist_constants(graph: &mut GraphProto, min_bytes: usize, hoisted: &mut Vec<TensorProto>) {
+fn take_constants(graph: &mut GraphProto, min_bytes: usize, hoisted: &mut Vec<TensorProto>) {
     let returned = returned(graph);
     graph.node.retain(|node| match (constant(node), node.output.first()) {
         (Some(tensor), Some(name))
@@ -52,7 +64,7 @@ fn hoist_body(
     hoisted: &mut Vec<TensorProto>,
 ) {
     let mut own = Vec::new();
-    hoist_constants(body, min_bytes, &mut own);
+    take_constants(body, min_bytes, &mut own);
     let returned = returned(body);
     let large = |tensor: &TensorProto| {
         tensor.raw_data.as_ref().is_some_and(|bytes| bytes.len() >= min_bytes)

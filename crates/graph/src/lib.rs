@@ -32,8 +32,10 @@ pub use digest::{Digest, NotADigest};
 pub use dtype::DataType;
 pub use error::{ExternalProblem, Problem, ReadError, WireProblem};
 pub use external::map_file;
-pub use hoist::hoist;
+pub use hoist::{hoist, hoist_constants};
 pub use model::{Dim, Model, OLDEST_OPSET, Value};
+/// Encoding and decoding of [`proto`] messages.
+pub use prost::Message;
 pub use scan::FREE_BYTES;
 pub use structure::{Fingerprint, Fingerprints, Leaf, Structure};
 pub use tensor::{Element, Tensor, TensorError};

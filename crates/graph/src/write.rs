@@ -33,13 +33,16 @@ pub struct GraphOnly {
     pub taken: Vec<HashedWeight>,
 }
 
-/// Takes every weight of at least `min_bytes` out of a model, wherever it is. Smaller ones stay:
-/// they are shapes and scalars that engines need to see when they load a graph.
-pub fn graph_only(model: &Model, weights: &WeightTable, min_bytes: usize) -> GraphOnly {
+/// Takes weights out of a model, wherever they are: those that `take` is true for.
+pub fn graph_only(
+    model: &Model,
+    weights: &WeightTable,
+    take: impl Fn(&HashedWeight) -> bool,
+) -> GraphOnly {
     let mut proto = model.proto().clone();
     let mut taken = Vec::new();
     for weight in weights.entries() {
-        if weight.tensor.bytes().len() < min_bytes {
+        if !take(weight) {
             continue;
         }
         if let Some(tensor) = tensor_at(&mut proto, &weight.place) {

@@ -12,6 +12,7 @@ mod blobs;
 mod error;
 mod gc;
 mod hash;
+pub mod hub;
 mod import;
 mod layout;
 mod manifest;

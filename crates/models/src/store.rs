@@ -162,7 +162,8 @@ impl Store {
         model: &Model,
         weights: &WeightTable,
     ) -> Result<(StoredGraph, Written), StoreError> {
-        let parts = graph_only(model, weights, MIN_BLOB_BYTES);
+        let parts =
+            graph_only(model, weights, |weight| weight.tensor.bytes().len() >= MIN_BLOB_BYTES);
         let mut written = Written::default();
         let mut stored: Vec<StoredWeight> = Vec::new();
         let mut seen = std::collections::HashSet::new();
@@ -190,6 +191,11 @@ impl Store {
         };
         Model::from_bytes_with(blobs[0].clone(), source)
             .map_err(|source| StoreError::StoredGraph { digest: stored.graph, source })
+    }
+
+    /// Whether a blob is there.
+    pub fn has_blob(&self, digest: &Digest) -> bool {
+        self.blobs.has(digest)
     }
 
     /// A blob's bytes, mapped and checked.
