@@ -1,5 +1,6 @@
 //! What the engine's tests have in common.
 #![allow(dead_code, reason = "each test program uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
