@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use holdfast_graph::Tensor;
-use holdfast_graph::proto::{AttributeProto, AttributeType, GraphProto};
+use holdfast_graph::proto::{AttributeProto, AttributeType, GraphProto, TensorProto};
 
 /// An integer.
 pub fn int(name: &str, value: i64) -> AttributeProto {
@@ -32,7 +32,12 @@ pub fn text(name: &str, value: &str) -> AttributeProto {
 
 /// A tensor.
 pub fn tensor(name: &str, value: &Tensor) -> AttributeProto {
-    AttributeProto { t: Some(Box::new(value.to_proto(""))), ..typed(name, AttributeType::Tensor) }
+    tensor_proto(name, value.to_proto(""))
+}
+
+/// A tensor as the format has it.
+pub(crate) fn tensor_proto(name: &str, value: TensorProto) -> AttributeProto {
+    AttributeProto { t: Some(Box::new(value)), ..typed(name, AttributeType::Tensor) }
 }
 
 /// A body, as `If`, `Loop` and `Scan` have.

@@ -17,6 +17,7 @@ mod layers;
 mod llama;
 mod mask;
 mod numbers;
+pub mod random;
 mod recipe;
 mod rotary;
 pub mod synth;

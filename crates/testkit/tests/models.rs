@@ -23,7 +23,9 @@ fn files(members: &[Member]) -> Vec<(&str, Vec<u8>)> {
 /// Initializers by name; the bytes are shared, not copied.
 fn initializers(model: &Model) -> BTreeMap<String, Bytes> {
     let tensors = model.graph().initializer.iter();
-    tensors.map(|tensor| (tensor.name.clone(), tensor.raw_data.clone().unwrap())).collect()
+    tensors
+        .map(|tensor| (tensor.name.clone(), tensor.raw_data.clone().expect("raw bytes")))
+        .collect()
 }
 
 fn operators(model: &Model) -> HashSet<&str> {
