@@ -14,6 +14,7 @@ mod gc;
 mod hash;
 pub mod hub;
 mod import;
+pub mod input;
 mod layout;
 mod manifest;
 mod store;
