@@ -14,7 +14,7 @@ pub(crate) fn run(global: &Global, args: &PullArgs) -> anyhow::Result<()> {
     let store = global.store()?;
     let repository: Repository = args.repository.parse()?;
     let hub = match &args.endpoint {
-        Some(endpoint) => Hub::from_environment()?.with_endpoint(endpoint)?,
+        Some(endpoint) => Hub::at(endpoint)?,
         None => Hub::from_environment()?,
     };
     let spinner = Spinner::new(format!("asking for {repository}"));
@@ -38,7 +38,7 @@ pub(crate) fn run(global: &Global, args: &PullArgs) -> anyhow::Result<()> {
         name: Some(args.name.clone().unwrap_or_else(|| repository.short_name().to_owned())),
         variant,
         source: Some(Source::Hub {
-            endpoint: hub.endpoint().to_owned(),
+            endpoint: hub.endpoint(),
             repository: repository.to_string(),
             revision: listing.commit.clone(),
         }),
