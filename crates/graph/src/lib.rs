@@ -7,10 +7,12 @@
 //! Pure: no clock, no network, no threads of its own. Passes take a `&Model` and return
 //! something new.
 
+pub mod cost;
 mod digest;
 mod dtype;
 mod error;
 mod external;
+pub mod infer;
 mod model;
 pub mod proto;
 mod scan;
