@@ -15,7 +15,7 @@ use crate::proto::{DataLocation, TensorProto};
 use crate::tensor::{TensorError, checked_dims};
 
 /// Maps a whole file. An empty file is empty bytes.
-pub(crate) fn map_file(path: &Path) -> std::io::Result<Bytes> {
+pub fn map_file(path: &Path) -> std::io::Result<Bytes> {
     let file = File::open(path)?;
     if file.metadata()?.len() == 0 {
         return Ok(Bytes::new());
@@ -28,15 +28,18 @@ pub(crate) fn map_file(path: &Path) -> std::io::Result<Bytes> {
     Ok(Bytes::from_owner(map))
 }
 
-/// Attaches external data from one folder, mapping each file once.
+/// Where external data comes from: gives the whole file of a location.
+pub(crate) type Source<'a> = dyn FnMut(&str) -> Result<Bytes, ExternalProblem> + 'a;
+
+/// Attaches external data, asking for each file once.
 pub(crate) struct Attacher<'a> {
-    folder: Option<&'a Path>,
+    source: &'a mut Source<'a>,
     files: HashMap<String, Bytes>,
 }
 
 impl<'a> Attacher<'a> {
-    pub(crate) fn new(folder: Option<&'a Path>) -> Attacher<'a> {
-        Attacher { folder, files: HashMap::new() }
+    pub(crate) fn new(source: &'a mut Source<'a>) -> Attacher<'a> {
+        Attacher { source, files: HashMap::new() }
     }
 
     /// If the tensor's bytes are external, makes them its raw bytes.
@@ -98,13 +101,16 @@ impl<'a> Attacher<'a> {
         if let Some(bytes) = self.files.get(location) {
             return Ok(bytes.clone());
         }
-        let folder = self.folder.ok_or_else(|| ExternalProblem::NoFolder(location.to_owned()))?;
-        let path = path_inside(folder, location)?;
-        let bytes = map_file(&path)
-            .map_err(|source| ExternalProblem::Io { location: location.to_owned(), source })?;
+        let bytes = (self.source)(location)?;
         self.files.insert(location.to_owned(), bytes.clone());
         Ok(bytes)
     }
+}
+
+/// A file inside `folder`, mapped.
+pub(crate) fn file_inside(folder: &Path, location: &str) -> Result<Bytes, ExternalProblem> {
+    let path = path_inside(folder, location)?;
+    map_file(&path).map_err(|source| ExternalProblem::Io { location: location.to_owned(), source })
 }
 
 /// The path of a plain file inside `folder`, however links on the way may point.

@@ -7,24 +7,41 @@
 //! Pure: no clock, no network, no threads of its own. Passes take a `&Model` and return
 //! something new.
 
+mod canonical;
+mod common;
 pub mod cost;
+mod cut;
 mod digest;
 mod dtype;
 mod error;
 mod external;
+mod hoist;
 pub mod infer;
 mod model;
 pub mod proto;
 mod scan;
+mod structure;
 mod tensor;
 pub mod topology;
+mod transposed;
 mod validate;
 pub mod weights;
+mod write;
 
+pub use common::{Common, common};
+pub use cut::{CutError, cut};
 pub use digest::{Digest, NotADigest};
 pub use dtype::DataType;
 pub use error::{ExternalProblem, Problem, ReadError, WireProblem};
+pub use external::map_file;
+pub use hoist::{hoist, hoist_constants};
 pub use model::{Dim, Model, OLDEST_OPSET, Value};
+/// Encoding and decoding of [`proto`] messages.
+pub use prost::Message;
 pub use scan::FREE_BYTES;
+pub use structure::{Fingerprint, Fingerprints, Leaf, Structure};
 pub use tensor::{Element, Tensor, TensorError};
+pub use transposed::{is_transposed, transpose_invariant};
 pub use validate::node_label;
+pub use weights::{HashedWeight, Weight, WeightId, WeightTable};
+pub use write::{GraphOnly, blob_digest, blob_name, encode, graph_only};

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use prost::Message;
 
 use crate::dtype::DataType;
-use crate::error::ReadError;
-use crate::external::{Attacher, map_file};
+use crate::error::{ExternalProblem, ReadError};
+use crate::external::{Attacher, file_inside, map_file};
 use crate::proto::{
     DimensionValue, GraphProto, ModelProto, NodeProto, TensorProto, TypeValue, ValueInfoProto,
 };
@@ -35,23 +35,30 @@ impl Model {
         let io = |source| ReadError::Io { path: path.to_owned(), source };
         let bytes = map_file(path).map_err(io)?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        Model::decode(bytes, Some(folder.unwrap_or(Path::new("."))))
+        let folder = folder.unwrap_or(Path::new("."));
+        Model::decode(bytes, &mut |location| file_inside(folder, location))
     }
 
     /// Reads a model from memory. It cannot have external data.
     pub fn from_bytes(bytes: Bytes) -> Result<Model, ReadError> {
-        Model::decode(bytes, None)
+        Model::decode(bytes, &mut |location| Err(ExternalProblem::NoFolder(location.to_owned())))
     }
 
-    /// Reads a model from memory whose external data is in `folder`.
-    pub fn from_bytes_in(bytes: Bytes, folder: &Path) -> Result<Model, ReadError> {
-        Model::decode(bytes, Some(folder))
+    /// Reads a model from memory, asking `source` for each file that holds external data.
+    pub fn from_bytes_with(
+        bytes: Bytes,
+        mut source: impl FnMut(&str) -> Result<Bytes, ExternalProblem>,
+    ) -> Result<Model, ReadError> {
+        Model::decode(bytes, &mut source)
     }
 
-    fn decode(bytes: Bytes, folder: Option<&Path>) -> Result<Model, ReadError> {
+    fn decode(
+        bytes: Bytes,
+        source: &mut dyn FnMut(&str) -> Result<Bytes, ExternalProblem>,
+    ) -> Result<Model, ReadError> {
         scan::scan(&bytes)?;
         let mut proto = ModelProto::decode(bytes)?;
-        let mut attacher = Attacher::new(folder);
+        let mut attacher = Attacher::new(source);
         if let Some(graph) = &mut proto.graph {
             weights::for_each_tensor_mut(graph, &mut |tensor: &mut TensorProto| {
                 attacher.attach(tensor)

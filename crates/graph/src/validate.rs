@@ -18,11 +18,11 @@ const MAX_DIMENSION: i64 = 1 << 40;
 pub(crate) fn validate(model: &ModelProto) -> Result<(), ReadError> {
     let at_model = |problem| ReadError::Invalid { place: "the model".to_owned(), problem };
     let graph = model.graph.as_ref().ok_or(at_model(Problem::NoGraph))?;
-    if let Some(opset) = model.opset_import.iter().find(|opset| is_onnx(&opset.domain)) {
-        if opset.version < OLDEST_OPSET {
-            let version = opset.version;
-            return Err(at_model(Problem::OldOpset { version, oldest: OLDEST_OPSET }));
-        }
+    if let Some(opset) = model.opset_import.iter().find(|opset| is_onnx(&opset.domain))
+        && opset.version < OLDEST_OPSET
+    {
+        let version = opset.version;
+        return Err(at_model(Problem::OldOpset { version, oldest: OLDEST_OPSET }));
     }
     let domains = model.opset_import.iter().map(|opset| opset.domain.as_str()).collect();
     check_graph(graph, None, &domains, "the graph")

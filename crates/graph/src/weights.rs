@@ -3,6 +3,8 @@
 //! Most weights are initializers, but real files also keep them in `Constant` nodes (Paddle)
 //! and inside the bodies of `If` nodes (Silero). All of them count.
 
+use std::collections::HashMap;
+
 use crate::digest::{Digest, Record};
 use crate::dtype::DataType;
 use crate::model::Model;
@@ -123,4 +125,77 @@ pub(crate) fn for_each_tensor_mut<E>(
         }
     }
     Ok(())
+}
+
+/// Every weight of a model with the digest of its bytes and its id.
+#[derive(Clone, Debug)]
+pub struct WeightTable {
+    entries: Vec<HashedWeight>,
+    by_place: HashMap<Place, usize>,
+}
+
+/// A weight, hashed.
+#[derive(Clone, Debug)]
+pub struct HashedWeight {
+    /// Where it is.
+    pub place: Place,
+    /// The name of the value that it gives.
+    pub name: String,
+    /// Its type, shape and bytes.
+    pub tensor: Tensor,
+    /// The digest of its bytes.
+    pub content: Digest,
+    /// Its id.
+    pub id: WeightId,
+}
+
+impl WeightTable {
+    /// Hashes the weights of a model one after the other.
+    pub fn new(model: &Model) -> WeightTable {
+        WeightTable::hashed_by(model, |weights| {
+            weights.iter().map(|weight| Digest::of(weight.tensor.bytes())).collect()
+        })
+    }
+
+    /// Lets the caller compute the digests of the weights' bytes, in order: this crate has no
+    /// threads, and hashing is worth some.
+    pub fn hashed_by(model: &Model, hash: impl FnOnce(&[Weight]) -> Vec<Digest>) -> WeightTable {
+        let weights = weights(model);
+        let digests = hash(&weights);
+        assert_eq!(weights.len(), digests.len(), "one digest for each weight");
+        let entries: Vec<HashedWeight> = weights
+            .into_iter()
+            .zip(digests)
+            .map(|(Weight { place, name, tensor }, content)| {
+                let id = WeightId::new(tensor.dtype(), tensor.dims(), &content);
+                HashedWeight { place, name, tensor, content, id }
+            })
+            .collect();
+        let by_place = entries.iter().enumerate().map(|(i, e)| (e.place.clone(), i)).collect();
+        WeightTable { entries, by_place }
+    }
+
+    /// The id of a tensor that is not in a model.
+    pub fn id_of(tensor: &Tensor) -> WeightId {
+        WeightId::new(tensor.dtype(), tensor.dims(), &Digest::of(tensor.bytes()))
+    }
+
+    /// The weights, in the order of [`weights`].
+    pub fn entries(&self) -> &[HashedWeight] {
+        &self.entries
+    }
+
+    /// The weight at a place.
+    pub fn at(&self, place: &Place) -> Option<&HashedWeight> {
+        self.by_place.get(place).map(|&index| &self.entries[index])
+    }
+}
+
+/// The body of a node with this number, in the order of [`crate::topology::bodies`].
+pub(crate) fn body_mut(node: &mut NodeProto, number: usize) -> Option<&mut GraphProto> {
+    let bodies = node
+        .attribute
+        .iter_mut()
+        .flat_map(|attribute| attribute.g.as_deref_mut().into_iter().chain(&mut attribute.graphs));
+    bodies.into_iter().nth(number)
 }

@@ -1,0 +1,266 @@
+//! Runs the steps of a program, one after the other.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use holdfast_graph::{DataType, Dim, Tensor, Value};
+use ort::session::{NoSelectedOutputs, RunOptions, SessionInputValue};
+use ort::value::{DynValue, ValueType};
+use tokio::sync::Notify;
+
+use super::session::{LoadedSession, engine_error};
+use super::value::{Borrowed, borrow, byte_len, data_type, to_tensor};
+use super::{not_kept, not_loaded};
+use crate::error::{DeviceError, ErrorKind};
+use crate::program::{Input, Output, Program, Returned, StepTiming, TensorId};
+use crate::segment::SegmentId;
+
+/// A tensor that stays in the engine: one that was put there, or an output of a session.
+pub(crate) enum Kept {
+    Put(Borrowed),
+    Output(DynValue),
+}
+
+impl Kept {
+    pub(crate) fn from_tensor(tensor: &Tensor) -> Result<Kept, DeviceError> {
+        borrow(tensor).map(Kept::Put).map_err(|e| engine_error("cannot take the tensor", e))
+    }
+
+    pub(crate) fn to_tensor(&self) -> Result<Tensor, DeviceError> {
+        to_tensor(self.value()).map_err(|e| engine_error("cannot read the tensor", e))
+    }
+
+    pub(crate) fn byte_len(&self) -> u64 {
+        byte_len(self.value())
+    }
+
+    fn value(&self) -> &DynValue {
+        match self {
+            Kept::Put(borrowed) => borrowed.value(),
+            Kept::Output(value) => value,
+        }
+    }
+}
+
+/// Ends a program from outside: between steps, or inside one by the engine's own switch.
+pub(crate) struct Stop {
+    options: RunOptions<NoSelectedOutputs>,
+    reason: Mutex<Option<ErrorKind>>,
+    changed: Notify,
+}
+
+impl Stop {
+    pub(crate) fn new() -> Result<Stop, DeviceError> {
+        let options = RunOptions::new().map_err(|e| engine_error("cannot prepare a run", e))?;
+        Ok(Stop { options, reason: Mutex::new(None), changed: Notify::new() })
+    }
+
+    /// Stops, for the first reason given.
+    pub(crate) fn stop(&self, reason: ErrorKind) {
+        let mut current = self.reason.lock().expect("no code panics while holding this lock");
+        current.get_or_insert(reason);
+        // Only fails on a null pointer, which these options are not; the flag is checked anyway.
+        let _ = self.options.terminate();
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until someone stops it.
+    pub(crate) async fn stopped(&self) -> ErrorKind {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(reason) = self.reason() {
+                return reason;
+            }
+            changed.await;
+        }
+    }
+
+    fn reason(&self) -> Option<ErrorKind> {
+        *self.reason.lock().expect("no code panics while holding this lock")
+    }
+
+    pub(crate) fn error(&self, reason: ErrorKind) -> DeviceError {
+        DeviceError::new(reason, "the program was stopped before it was done")
+    }
+
+    fn check(&self) -> Result<(), DeviceError> {
+        self.reason().map_or(Ok(()), |reason| Err(self.error(reason)))
+    }
+}
+
+/// A program whose segments and tensors were found and whose inputs fit.
+pub(crate) struct Prepared {
+    steps: Vec<PreparedStep>,
+}
+
+struct PreparedStep {
+    session: Arc<LoadedSession>,
+    inputs: Vec<(String, Source)>,
+    outputs: Vec<(String, Output)>,
+}
+
+enum Source {
+    Value(Arc<Kept>),
+    Step { step: usize, output: String },
+}
+
+/// What a program gave.
+pub(crate) struct Done {
+    pub(crate) returned: Vec<Returned>,
+    pub(crate) kept: Vec<(TensorId, Arc<Kept>)>,
+    pub(crate) steps: Vec<StepTiming>,
+}
+
+/// Finds everything that a program names and checks what can be checked before it runs.
+pub(crate) fn prepare(
+    program: &Program,
+    sessions: &HashMap<SegmentId, Arc<LoadedSession>>,
+    tensors: &HashMap<TensorId, Arc<Kept>>,
+) -> Result<Prepared, DeviceError> {
+    let mut steps: Vec<PreparedStep> = Vec::new();
+    for (number, step) in program.steps.iter().enumerate() {
+        let session =
+            sessions.get(&step.segment).cloned().ok_or_else(|| not_loaded(step.segment))?;
+        let mut inputs = Vec::new();
+        for (name, input) in &step.inputs {
+            let declared = session.inputs.iter().find(|declared| declared.name == *name);
+            let declared =
+                declared.ok_or_else(|| no_such(&session.inputs, name, number, "input"))?;
+            let source = match input {
+                Input::Inline(tensor) => Source::Value(Arc::new(Kept::from_tensor(tensor)?)),
+                Input::Kept(id) => {
+                    Source::Value(tensors.get(id).cloned().ok_or_else(|| not_kept(id))?)
+                }
+                Input::Step { step, output } => {
+                    let named = |(name, _): &(String, Output)| name == output;
+                    if !steps.get(*step).is_some_and(|step| step.outputs.iter().any(named)) {
+                        return Err(DeviceError::caller(format!(
+                            "input `{name}` of step {number} wants output `{output}` of step \
+                             {step}, which does not name it or does not come before"
+                        )));
+                    }
+                    Source::Step { step: *step, output: output.clone() }
+                }
+            };
+            if let Source::Value(kept) = &source {
+                check_fits(declared, kept.value(), number)?;
+            }
+            inputs.push((name.clone(), source));
+        }
+        let given = |name: &str| inputs.iter().any(|(given, _)| given == name);
+        if let Some(missing) = session.inputs.iter().find(|declared| !given(&declared.name)) {
+            return Err(DeviceError::caller(format!(
+                "step {number} lacks input `{}`, which is {missing}",
+                missing.name
+            )));
+        }
+        for (name, _) in &step.outputs {
+            if !session.outputs.iter().any(|declared| declared.name == *name) {
+                return Err(no_such(&session.outputs, name, number, "output"));
+            }
+        }
+        steps.push(PreparedStep { session, inputs, outputs: step.outputs.clone() });
+    }
+    Ok(Prepared { steps })
+}
+
+/// Runs a prepared program.
+pub(crate) fn execute(program: &Prepared, stop: &Stop) -> Result<Done, DeviceError> {
+    let mut results: Vec<HashMap<String, Arc<Kept>>> = Vec::new();
+    let mut done = Done { returned: Vec::new(), kept: Vec::new(), steps: Vec::new() };
+    for (number, step) in program.steps.iter().enumerate() {
+        stop.check()?;
+        let inputs: Vec<(&str, Arc<Kept>)> = step
+            .inputs
+            .iter()
+            .map(|(name, source)| {
+                let value = match source {
+                    Source::Value(value) => value.clone(),
+                    Source::Step { step, output } => results[*step][output].clone(),
+                };
+                (name.as_str(), value)
+            })
+            .collect();
+        let started = Instant::now();
+        let mut outputs = run_step(step, &inputs, number, stop)?;
+        done.steps.push(StepTiming { run: started.elapsed() });
+
+        let mut named = HashMap::new();
+        for (name, output) in &step.outputs {
+            let value =
+                outputs.remove(name).or_else(|| named.get(name).cloned()).ok_or_else(|| {
+                    let message = format!("step {number} gave no output `{name}`");
+                    DeviceError::new(ErrorKind::Device, message)
+                })?;
+            if output.is_returned() {
+                let tensor = value.to_tensor()?;
+                done.returned.push(Returned { step: number, name: name.clone(), tensor });
+            }
+            if let Some(id) = output.kept_as() {
+                done.kept.push((id.clone(), value.clone()));
+            }
+            named.insert(name.clone(), value);
+        }
+        results.push(named);
+    }
+    stop.check()?;
+    Ok(done)
+}
+
+fn run_step(
+    step: &PreparedStep,
+    inputs: &[(&str, Arc<Kept>)],
+    number: usize,
+    stop: &Stop,
+) -> Result<HashMap<String, Arc<Kept>>, DeviceError> {
+    let values: Vec<(&str, SessionInputValue<'_>)> =
+        inputs.iter().map(|(name, kept)| (*name, kept.value().into())).collect();
+    let mut session = step.session.session.lock().map_err(|_| {
+        DeviceError::new(ErrorKind::Device, "an earlier run of this segment crashed")
+    })?;
+    let failed = |error: ort::Error| match stop.reason() {
+        Some(reason) => stop.error(reason),
+        None => engine_error(&format!("step {number} failed"), error),
+    };
+    let mut outputs = session.run_with_options(values, &stop.options).map_err(failed)?;
+    let names: Vec<String> = outputs.keys().map(str::to_owned).collect();
+    let take = |name: String| {
+        let value = outputs.remove(&name)?;
+        Some((name, Arc::new(Kept::Output(value))))
+    };
+    Ok(names.into_iter().filter_map(take).collect())
+}
+
+/// Checks a value against what an input declares.
+fn check_fits(declared: &Value, value: &DynValue, step: usize) -> Result<(), DeviceError> {
+    let ValueType::Tensor { ty, shape, .. } = value.dtype() else {
+        return Err(DeviceError::caller(format!("input `{}` is not a tensor", declared.name)));
+    };
+    let dtype = data_type(*ty);
+    let dims: Vec<usize> = shape.iter().map(|&dim| dim as usize).collect();
+    let type_fits = declared.dtype.is_none() || declared.dtype == dtype;
+    let dims_fit = declared.dims.as_ref().is_none_or(|declared| {
+        let fits = |(declared, size): (&Dim, &usize)| match declared {
+            Dim::Fixed(expected) => expected == size,
+            Dim::Named(_) | Dim::Unknown => true,
+        };
+        declared.len() == dims.len() && declared.iter().zip(&dims).all(fits)
+    });
+    if type_fits && dims_fit {
+        return Ok(());
+    }
+    let given = dtype.map_or("an unknown type", DataType::name);
+    Err(DeviceError::caller(format!(
+        "input `{}` of step {step} is {declared}, but {given}{dims:?} was given",
+        declared.name
+    )))
+}
+
+fn no_such(declared: &[Value], name: &str, step: usize, what: &str) -> DeviceError {
+    let names: Vec<&str> = declared.iter().map(|value| value.name.as_str()).collect();
+    DeviceError::caller(format!(
+        "the segment of step {step} has no {what} `{name}`; it has {}",
+        names.join(", ")
+    ))
+}

@@ -1,0 +1,384 @@
+//! The in-process CPU engine: ONNX Runtime behind the [`Device`] trait.
+
+mod execute;
+mod lower;
+mod processor;
+mod runtime;
+mod session;
+mod value;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use holdfast_graph::{Digest, Tensor};
+use holdfast_models::{Store, StoredGraph};
+use ort::session::builder::PrepackedWeights;
+use tokio::sync::{Semaphore, broadcast};
+
+pub use lower::{Level, Target};
+
+use crate::device::{Device, DeviceInfo, Event, Loaded, Stats};
+use crate::error::{DeviceError, ErrorKind};
+use crate::program::{Outcome, Program, RequestId, TensorId};
+use crate::segment::{Segment, SegmentId};
+use execute::{Kept, Stop};
+use runtime::Runtime;
+use session::LoadedSession;
+
+/// How a CPU engine works.
+#[derive(Clone, Debug)]
+pub struct CpuOptions {
+    /// The ONNX Runtime library; `None` to find it.
+    pub library: Option<PathBuf>,
+    /// Threads for one operator.
+    pub threads: usize,
+    /// Programs that run at the same time.
+    pub concurrency: usize,
+    /// Programs that may wait for their turn; one more is refused.
+    pub queue: usize,
+    /// Bytes of tensors that may be kept.
+    pub tensor_bytes: u64,
+}
+
+impl Default for CpuOptions {
+    fn default() -> CpuOptions {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        CpuOptions {
+            library: None,
+            threads: cores,
+            concurrency: cores,
+            queue: 256,
+            tensor_bytes: 4 << 30,
+        }
+    }
+}
+
+/// Runs programs on this machine's processor. Cheap to clone: clones are the same engine.
+#[derive(Clone)]
+pub struct CpuEngine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    store: Arc<Store>,
+    runtime: &'static Runtime,
+    options: CpuOptions,
+    info: DeviceInfo,
+    turns: Arc<Semaphore>,
+    events: broadcast::Sender<Event>,
+    /// Never held while the engine works or anything is awaited.
+    state: Mutex<State>,
+    /// Segments load one at a time, so that two callers do not load one segment twice.
+    loading: tokio::sync::Mutex<()>,
+}
+
+struct State {
+    sessions: HashMap<SegmentId, Arc<LoadedSession>>,
+    /// Packed copies of weights, for all sessions. The library never takes one out, so the
+    /// container is replaced when nothing is loaded.
+    packed: PrepackedWeights,
+    tensors: HashMap<TensorId, Arc<Kept>>,
+    running: HashMap<RequestId, Arc<Stop>>,
+    succeeded: u64,
+    failed: u64,
+}
+
+impl CpuEngine {
+    /// Starts an engine over a store.
+    pub fn new(store: Arc<Store>, options: CpuOptions) -> Result<CpuEngine, DeviceError> {
+        let runtime = runtime::runtime(options.library.as_deref())?;
+        let info = DeviceInfo {
+            name: "cpu".to_owned(),
+            backend: "cpu".to_owned(),
+            engine: engine_name(&runtime.build),
+            adapter: processor::name(),
+            accelerated: false,
+        };
+        let state = State {
+            sessions: HashMap::new(),
+            packed: PrepackedWeights::new(),
+            tensors: HashMap::new(),
+            running: HashMap::new(),
+            succeeded: 0,
+            failed: 0,
+        };
+        let shared = Shared {
+            store,
+            runtime,
+            info,
+            turns: Arc::new(Semaphore::new(options.concurrency.max(1))),
+            options,
+            events: broadcast::channel(16).0,
+            state: Mutex::new(state),
+            loading: tokio::sync::Mutex::new(()),
+        };
+        Ok(CpuEngine { shared: Arc::new(shared) })
+    }
+
+    /// Lowers a stored graph for a target, or finds that it was done before. `dims` fixes named
+    /// dimensions, which lets more be folded; leave it empty to keep them free.
+    pub async fn lower(
+        &self,
+        original: &StoredGraph,
+        target: Target,
+        dims: &BTreeMap<String, usize>,
+    ) -> Result<StoredGraph, DeviceError> {
+        let (shared, original, dims) = (self.shared.clone(), original.clone(), dims.clone());
+        blocking(move || lower::lower(shared.runtime, &shared.store, &original, target, &dims))
+            .await?
+    }
+
+    /// The library that is in use.
+    pub fn library(&self) -> &Path {
+        &self.shared.runtime.library
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().expect("no code panics while holding this lock")
+    }
+}
+
+#[async_trait]
+impl Device for CpuEngine {
+    fn info(&self) -> &DeviceInfo {
+        &self.shared.info
+    }
+
+    async fn load(&self, segment: Segment) -> Result<Loaded, DeviceError> {
+        let id = segment.id();
+        let _one_at_a_time = self.shared.loading.lock().await;
+        let (there, packed, held) = {
+            let state = self.state();
+            (state.sessions.get(&id).cloned(), state.packed.clone(), state.weights())
+        };
+        if let Some(session) = there {
+            return Ok(describe(id, &session, &held, Duration::ZERO));
+        }
+        let shared = self.shared.clone();
+        let session = blocking(move || {
+            let threads = shared.options.threads;
+            session::load(shared.runtime, &shared.store, &segment, threads, &packed)
+        })
+        .await??;
+        let loaded = describe(id, &session, &held, session.took);
+        self.state().sessions.insert(id, Arc::new(session));
+        Ok(loaded)
+    }
+
+    async fn unload(&self, segment: SegmentId) -> Result<(), DeviceError> {
+        let _no_loading = self.shared.loading.lock().await;
+        let mut state = self.state();
+        let removed = state.sessions.remove(&segment);
+        if state.sessions.is_empty() {
+            state.packed = PrepackedWeights::new();
+        }
+        drop(state);
+        match removed {
+            Some(_) => Ok(()),
+            None => Err(not_loaded(segment)),
+        }
+    }
+
+    async fn put(&self, id: TensorId, tensor: Tensor) -> Result<(), DeviceError> {
+        let kept = Kept::from_tensor(&tensor)?;
+        self.state().keep(vec![(id, Arc::new(kept))], self.shared.options.tensor_bytes)
+    }
+
+    async fn get(&self, id: &TensorId) -> Result<Tensor, DeviceError> {
+        let kept = self.state().tensors.get(id).cloned().ok_or_else(|| not_kept(id))?;
+        kept.to_tensor()
+    }
+
+    async fn drop_tensor(&self, id: &TensorId) -> Result<(), DeviceError> {
+        let removed = self.state().tensors.remove(id);
+        removed.map(drop).ok_or_else(|| not_kept(id))
+    }
+
+    async fn run(&self, program: Program) -> Result<Outcome, DeviceError> {
+        let arrived = Instant::now();
+        let request = program.request.clone();
+        let deadline = program.deadline;
+        let guard = self.admit(&request)?;
+        let stop = guard.stop.clone();
+
+        let work = self.work(program, &stop, arrived);
+        let outcome = match deadline {
+            None => work.await,
+            Some(deadline) => {
+                tokio::pin!(work);
+                match tokio::time::timeout(deadline, &mut work).await {
+                    Ok(outcome) => outcome,
+                    // The engine is told to stop and waited for, so that it is free again when
+                    // the caller hears of the timeout.
+                    Err(_) => {
+                        stop.stop(ErrorKind::Timeout);
+                        work.await
+                    }
+                }
+            }
+        };
+        let mut state = self.state();
+        match &outcome {
+            Ok(_) => state.succeeded += 1,
+            Err(_) => state.failed += 1,
+        }
+        outcome
+    }
+
+    fn cancel(&self, request: &RequestId) -> bool {
+        let stop = self.state().running.get(request).cloned();
+        stop.map(|stop| stop.stop(ErrorKind::Cancelled)).is_some()
+    }
+
+    async fn stats(&self) -> Result<Stats, DeviceError> {
+        let state = self.state();
+        Ok(Stats {
+            segments: state.sessions.len(),
+            weight_bytes: state.weights().values().sum(),
+            tensors: state.tensors.len(),
+            tensor_bytes: state.tensors.values().map(|kept| kept.byte_len()).sum(),
+            in_flight: state.running.len(),
+            succeeded: state.succeeded,
+            failed: state.failed,
+        })
+    }
+
+    fn events(&self) -> broadcast::Receiver<Event> {
+        self.shared.events.subscribe()
+    }
+}
+
+impl CpuEngine {
+    /// Takes a request in, unless there are too many or it is here already.
+    fn admit(&self, request: &RequestId) -> Result<Admitted<'_>, DeviceError> {
+        let options = &self.shared.options;
+        let mut state = self.state();
+        if state.running.len() >= options.concurrency.max(1) + options.queue {
+            let message = format!("{} programs are running or waiting", state.running.len());
+            return Err(DeviceError::new(ErrorKind::Busy, message));
+        }
+        if state.running.contains_key(request) {
+            return Err(DeviceError::caller(format!("request `{request}` is running already")));
+        }
+        let stop = Arc::new(Stop::new()?);
+        state.running.insert(request.clone(), stop.clone());
+        Ok(Admitted { engine: self, request: request.clone(), stop })
+    }
+
+    /// Waits for a turn and runs the steps on a thread that may block.
+    async fn work(
+        &self,
+        program: Program,
+        stop: &Arc<Stop>,
+        arrived: Instant,
+    ) -> Result<Outcome, DeviceError> {
+        let turns = self.shared.turns.clone();
+        let turn = tokio::select! {
+            biased;
+            reason = stop.stopped() => return Err(stop.error(reason)),
+            turn = turns.acquire_owned() => turn.expect("the semaphore is never closed"),
+        };
+        let queued = arrived.elapsed();
+        let prepared = {
+            let state = self.state();
+            execute::prepare(&program, &state.sessions, &state.tensors)?
+        };
+        let thread_stop = stop.clone();
+        let done = blocking(move || {
+            let _turn = turn;
+            execute::execute(&prepared, &thread_stop)
+        })
+        .await??;
+        self.state().keep(done.kept, self.shared.options.tensor_bytes)?;
+        Ok(Outcome { outputs: done.returned, steps: done.steps, queued })
+    }
+}
+
+/// A request that was taken in. However its future ends, the engine is told to stop and the
+/// request is forgotten.
+struct Admitted<'a> {
+    engine: &'a CpuEngine,
+    request: RequestId,
+    stop: Arc<Stop>,
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.stop.stop(ErrorKind::Cancelled);
+        self.engine.state().running.remove(&self.request);
+    }
+}
+
+impl State {
+    /// The large weights of all sessions, each once.
+    fn weights(&self) -> HashMap<Digest, u64> {
+        self.sessions.values().flat_map(|session| session.contents.iter().copied()).collect()
+    }
+
+    /// Keeps tensors, all or none.
+    fn keep(&mut self, new: Vec<(TensorId, Arc<Kept>)>, limit: u64) -> Result<(), DeviceError> {
+        let replaced: HashSet<&TensorId> = new.iter().map(|(id, _)| id).collect();
+        let staying = self.tensors.iter().filter(|(id, _)| !replaced.contains(id));
+        let staying: u64 = staying.map(|(_, kept)| kept.byte_len()).sum();
+        let added: u64 = new.iter().map(|(_, kept)| kept.byte_len()).sum();
+        if staying + added > limit {
+            let message = format!(
+                "keeping {added} more bytes beside {staying} passes the limit of {limit}; \
+                 drop {} bytes of tensors first",
+                staying + added - limit
+            );
+            return Err(DeviceError::new(ErrorKind::Memory, message));
+        }
+        self.tensors.extend(new);
+        Ok(())
+    }
+}
+
+fn describe(
+    id: SegmentId,
+    session: &LoadedSession,
+    held: &HashMap<Digest, u64>,
+    took: Duration,
+) -> Loaded {
+    let new = session.contents.iter().filter(|(digest, _)| !held.contains_key(digest));
+    Loaded {
+        id,
+        inputs: session.inputs.clone(),
+        outputs: session.outputs.clone(),
+        weight_bytes: session.contents.iter().map(|(_, bytes)| bytes).sum(),
+        new_weight_bytes: new.map(|(_, bytes)| bytes).sum(),
+        took,
+    }
+}
+
+fn not_loaded(segment: SegmentId) -> DeviceError {
+    DeviceError::caller(format!("segment {segment} is not loaded on this device"))
+}
+
+fn not_kept(id: &TensorId) -> DeviceError {
+    DeviceError::caller(format!("no tensor `{id}` is kept on this device"))
+}
+
+/// The engine's name and version, from its description of its build.
+fn engine_name(build: &str) -> String {
+    let branch = build.split("git-branch=").nth(1).and_then(|rest| rest.split(',').next());
+    let version = branch.map(|branch| branch.trim_start_matches("rel-"));
+    match version {
+        Some(version) if version.starts_with(|c: char| c.is_ascii_digit()) => {
+            format!("onnxruntime {version}")
+        }
+        _ => "onnxruntime".to_owned(),
+    }
+}
+
+/// Runs what blocks on a thread made for that.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, DeviceError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| DeviceError::caused(ErrorKind::Device, "the engine's thread ended", error))
+}

@@ -1,0 +1,118 @@
+//! ONNX Runtime: finding its library, loading it once.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use ort::AsPointer;
+use ort::environment::Environment;
+use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
+
+use crate::error::{DeviceError, ErrorKind};
+
+/// The loaded library and the environment that all sessions of this process share.
+pub(crate) struct Runtime {
+    pub(crate) environment: Environment,
+    pub(crate) library: PathBuf,
+    /// The engine's own description of its build; part of what identifies a lowered graph.
+    pub(crate) build: String,
+}
+
+/// Loads ONNX Runtime, once for the process.
+///
+/// The library is looked for, in this order: at `explicit`; beside the executable and in `lib`
+/// next to its folder; in the source tree that this program was built from, where
+/// `cargo xtask setup` puts it.
+pub(crate) fn runtime(explicit: Option<&Path>) -> Result<&'static Runtime, DeviceError> {
+    static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
+    let loaded = RUNTIME.get_or_init(|| load(explicit));
+    let runtime =
+        loaded.as_ref().map_err(|message| DeviceError::new(ErrorKind::Device, message.clone()))?;
+    if let Some(explicit) = explicit
+        && explicit != runtime.library
+    {
+        let loaded = runtime.library.display();
+        return Err(DeviceError::caller(format!(
+            "ONNX Runtime is already loaded from {loaded}; a process can use one library only"
+        )));
+    }
+    Ok(runtime)
+}
+
+fn load(explicit: Option<&Path>) -> Result<Runtime, String> {
+    let library = find(explicit)?;
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        let library = library.display();
+        format!("{what} ONNX Runtime from {library}: {error}; Holdfast needs version 1.30 or newer")
+    };
+    let builder = ort::init_from(&library).map_err(|e| failed("cannot load", &e))?;
+    let environment = builder
+        .with_name("holdfast")
+        .with_telemetry(false)
+        .build()
+        .map_err(|e| failed("cannot start", &e))?;
+    // What goes wrong comes back as an error; its log lines would only repeat it on stderr.
+    environment.set_log_level(ort::logging::LogLevel::Fatal);
+    share_arena(&environment).map_err(|e| failed("cannot set up", &e))?;
+    Ok(Runtime { environment, build: ort::info().to_owned(), library })
+}
+
+/// Registers one arena for the activations of all sessions. Each would grow its own otherwise.
+fn share_arena(environment: &Environment) -> ort::Result<()> {
+    let info =
+        MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Arena, MemoryType::Default)?;
+    #[expect(unsafe_code, reason = "the crate has no call for this")]
+    // SAFETY: both pointers are valid for the call; the library copies what it needs. A null
+    // configuration means the defaults.
+    let status = unsafe {
+        let environment = environment.ptr().cast_mut();
+        (ort::api().CreateAndRegisterAllocator)(environment, info.ptr(), std::ptr::null())
+    };
+    super::value::check(status)
+}
+
+fn find(explicit: Option<&Path>) -> Result<PathBuf, String> {
+    if let Some(path) = explicit {
+        return if path.is_file() {
+            Ok(path.to_owned())
+        } else {
+            Err(format!("there is no ONNX Runtime library at {}", path.display()))
+        };
+    }
+    let candidates = candidates();
+    let found = candidates.iter().find(|path| path.is_file());
+    found.cloned().ok_or_else(|| {
+        let tried: Vec<String> =
+            candidates.iter().map(|path| format!("  {}", path.display())).collect();
+        format!(
+            "the ONNX Runtime library is missing. In a source tree, run `cargo xtask setup`; \
+             elsewhere, put the library beside the `holdfast` program or name it with \
+             `--onnxruntime FILE`. Looked at:\n{}",
+            tried.join("\n")
+        )
+    })
+}
+
+fn candidates() -> Vec<PathBuf> {
+    let (system, names): (&str, &[&str]) = match std::env::consts::OS {
+        "windows" => ("win32", &["onnxruntime.dll"]),
+        "macos" => ("darwin", &["libonnxruntime.dylib", "libonnxruntime.1.30.0.dylib"]),
+        other => (other, &["libonnxruntime.so.1", "libonnxruntime.so"]),
+    };
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "x64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let mut folders = Vec::new();
+    if let Some(program) = std::env::current_exe().ok().and_then(|path| path.canonicalize().ok())
+        && let Some(folder) = program.parent()
+    {
+        folders.push(folder.to_owned());
+        folders.extend(folder.parent().map(|above| above.join("lib")));
+    }
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let workspace = workspace.canonicalize().unwrap_or(workspace);
+    let package = "third-party/node_modules/onnxruntime-node/bin/napi-v6";
+    folders.push(workspace.join(package).join(system).join(architecture));
+    folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name))).collect()
+}

@@ -1,0 +1,128 @@
+//! Sessions whose weights are the store's own memory maps.
+//!
+//! Every large weight is handed to the engine as a value over the map, and all sessions share
+//! one container of pre-packed copies. Two sessions that use one weight then hold it once,
+//! packed copy included (measured: 1.6 MB for a second session of a 148 MB model).
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use holdfast_graph::{Digest, Tensor, Value};
+use holdfast_models::Store;
+use ort::session::Session;
+use ort::session::builder::{GraphOptimizationLevel, PrepackedWeights, SessionBuilder};
+
+use super::runtime::Runtime;
+use super::value::{Borrowed, borrow};
+use crate::error::{DeviceError, ErrorKind};
+use crate::segment::Segment;
+
+/// A session and the weights it was made over.
+pub(crate) struct LoadedSession {
+    /// Declared first: the session goes before the weights it points to, and those before the
+    /// container that holds their packed copies.
+    pub(crate) session: std::sync::Mutex<Session>,
+    _weights: Vec<Borrowed>,
+    _packed: PrepackedWeights,
+    pub(crate) inputs: Vec<Value>,
+    pub(crate) outputs: Vec<Value>,
+    /// The large weights: blob and size, each once.
+    pub(crate) contents: Vec<(Digest, u64)>,
+    pub(crate) took: std::time::Duration,
+}
+
+/// Makes a session of a segment. The graph runs as it is: it was optimised when it was lowered.
+pub(crate) fn load(
+    runtime: &Runtime,
+    store: &Store,
+    segment: &Segment,
+    threads: usize,
+    packed: &PrepackedWeights,
+) -> Result<LoadedSession, DeviceError> {
+    let started = Instant::now();
+    let unreadable =
+        |error| DeviceError::caused(ErrorKind::Caller, "cannot read the segment", error);
+    let model = store.open_graph(&segment.graph).map_err(unreadable)?;
+    let graph_bytes = store.blob(&segment.graph.graph).map_err(unreadable)?;
+
+    let mut weights = Vec::new();
+    let mut names = Vec::new();
+    for initializer in external_initializers(&graph_bytes)? {
+        let attached = model.graph().initializer.iter().find(|tensor| tensor.name == initializer);
+        let tensor = attached.and_then(|tensor| Tensor::from_proto(tensor).ok());
+        let tensor = tensor.ok_or_else(|| {
+            DeviceError::caller(format!("weight `{initializer}` of the segment is unusable"))
+        })?;
+        weights.push(borrow(&tensor).map_err(|error| engine_error("cannot use a weight", error))?);
+        names.push(initializer);
+    }
+
+    let build = || -> ort::Result<Session> {
+        let mut builder = base_builder(runtime, store, threads)?
+            .with_optimization_level(GraphOptimizationLevel::Disable)?
+            .with_env_allocators()?
+            .with_prepacked_weights(packed)?;
+        for (name, size) in &segment.dims {
+            builder = builder.with_dimension_override(name, *size as i64)?;
+        }
+        for (name, weight) in names.iter().zip(&weights) {
+            builder = builder.with_initializer(name, weight.value().clone())?;
+        }
+        builder.commit_from_memory(&graph_bytes)
+    };
+    let session = build().map_err(|error| engine_error("cannot load the segment", error))?;
+    let mut contents: Vec<(Digest, u64)> =
+        segment.graph.weights.iter().map(|weight| (weight.content, weight.bytes)).collect();
+    contents.sort();
+    contents.dedup();
+    Ok(LoadedSession {
+        session: session.into(),
+        _weights: weights,
+        _packed: packed.clone(),
+        inputs: model.inputs(),
+        outputs: model.outputs(),
+        contents,
+        took: started.elapsed(),
+    })
+}
+
+/// What every session is built from.
+pub(crate) fn base_builder(
+    runtime: &Runtime,
+    store: &Store,
+    threads: usize,
+) -> ort::Result<SessionBuilder> {
+    let blobs = store.blobs_folder().to_string_lossy().into_owned();
+    let builder = Session::builder(&runtime.environment)?
+        .with_intra_threads(threads)?
+        .with_config_entry("session.model_external_initializers_file_folder_path", blobs)?;
+    Ok(builder)
+}
+
+/// The initializers whose bytes are blobs, by name.
+fn external_initializers(graph: &Bytes) -> Result<Vec<String>, DeviceError> {
+    use holdfast_graph::proto::{DataLocation, ModelProto};
+    let proto = <ModelProto as holdfast_graph::Message>::decode(graph.clone())
+        .map_err(|e| DeviceError::caused(ErrorKind::Caller, "cannot read the segment", e))?;
+    let initializers = proto.graph.into_iter().flat_map(|graph| graph.initializer);
+    let external = DataLocation::External as i32;
+    Ok(initializers
+        .filter(|tensor| tensor.data_location == external)
+        .map(|tensor| tensor.name)
+        .collect())
+}
+
+/// Classifies what the engine reports.
+pub(crate) fn engine_error(what: &str, error: ort::Error) -> DeviceError {
+    let message = error.message().to_lowercase();
+    let memory = ["bad_alloc", "failed to allocate", "out of memory"];
+    let kind = if memory.iter().any(|text| message.contains(text)) {
+        ErrorKind::Memory
+    } else {
+        match error.code() {
+            ort::ErrorCode::InvalidArgument => ErrorKind::Caller,
+            _ => ErrorKind::Device,
+        }
+    };
+    DeviceError::caused(kind, what, error)
+}

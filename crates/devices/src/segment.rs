@@ -1,0 +1,50 @@
+//! Segments: graphs that a device can load.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use holdfast_graph::Digest;
+use holdfast_models::StoredGraph;
+
+/// A lowered graph, or a piece of one, as the store keeps it: graph bytes and weights by digest.
+/// A device in this process maps them; a lane fetches them by digest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Segment {
+    /// The graph and its weights.
+    pub graph: StoredGraph,
+    /// Sizes for named dimensions, fixed for as long as the segment is loaded. Engines plan
+    /// memory better when they know them; what is not named stays free.
+    pub dims: BTreeMap<String, usize>,
+}
+
+impl Segment {
+    /// A segment whose dimensions stay free.
+    pub fn new(graph: StoredGraph) -> Segment {
+        Segment { graph, dims: BTreeMap::new() }
+    }
+
+    /// Identifies the segment: the same graph under the same bindings is the same segment.
+    pub fn id(&self) -> SegmentId {
+        let mut text = self.graph.graph.to_string();
+        for (name, size) in &self.dims {
+            text.push_str(&format!("\n{name:?}={size}"));
+        }
+        SegmentId(Digest::of(text.as_bytes()))
+    }
+}
+
+/// Identifies a segment on every device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SegmentId(pub Digest);
+
+impl fmt::Display for SegmentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.short())
+    }
+}
+
+impl fmt::Debug for SegmentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SegmentId({self})")
+    }
+}

