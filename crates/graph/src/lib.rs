@@ -9,12 +9,14 @@
 
 mod canonical;
 mod common;
+pub mod cost;
 mod cut;
 mod digest;
 mod dtype;
 mod error;
 mod external;
 mod hoist;
+pub mod infer;
 mod model;
 pub mod proto;
 mod scan;

@@ -12,6 +12,7 @@ mod blobs;
 mod error;
 mod gc;
 mod hash;
+mod home;
 pub mod hub;
 mod import;
 pub mod input;
@@ -24,6 +25,7 @@ pub use blobs::Written;
 pub use error::StoreError;
 pub use gc::GcReport;
 pub use hash::{hash_all, hashed_weights};
+pub use home::default_home;
 pub use import::{ImportOptions, Imported};
 pub use layout::{Role, Variant, parse_stem};
 pub use manifest::{

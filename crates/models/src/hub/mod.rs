@@ -63,6 +63,16 @@ impl Hub {
         Hub::new(&environment::endpoint(get)?, environment::token(get)?)
     }
 
+    /// The hub at this address, with the token that [`from_environment`](Hub::from_environment) finds.
+    pub fn at(endpoint: &str) -> Result<Hub, HubError> {
+        Hub::new(endpoint, environment::token(|name: &str| std::env::var_os(name))?)
+    }
+
+    /// The hub's address.
+    pub fn endpoint(&self) -> String {
+        self.transport.endpoint().to_string()
+    }
+
     /// The same hub with another way to wait and give up.
     pub fn with_retry(self, retry: Retry) -> Hub {
         Hub { retry, ..self }

@@ -127,7 +127,7 @@ impl AudioInput {
         let mut mask = Vec::new();
         for samples in &mut batch {
             samples.truncate(length);
-            let heard = samples.len().div_ceil(length / frames);
+            let heard = samples.len().div_ceil(log_mel.hop());
             mask.extend((0..frames).map(|frame| i64::from(frame < heard)));
             samples.resize(length, 0.0);
             features.extend(log_mel.compute(samples));
@@ -158,6 +158,9 @@ fn standardize(samples: &mut [f32]) {
         *sample = ((f64::from(*sample) - mean) / scale) as f32;
     }
 }
+
+/// A hundred times what the largest Whisper model takes.
+const MAX_FEATURES: usize = 128 * 3_000 * 100;
 
 #[derive(Default, Deserialize)]
 struct Config {
@@ -210,6 +213,122 @@ impl Config {
         if samples <= window || window < 2 {
             return Err(InputError::bad_file(file, "`n_fft` does not fit `chunk_length`"));
         }
+        if samples / hop * bands > MAX_FEATURES {
+            return Err(InputError::bad_file(
+                file,
+                "the spectrogram that it describes is too large",
+            ));
+        }
         Ok(Form::Spectrogram { log_mel: LogMel::new(bands, window, hop, rate), samples })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_graph::Tensor;
+
+    use super::super::tensors::tests::value;
+    use super::wav::tests::{recording, sine};
+    use super::*;
+
+    const WAV2VEC2: &str = r#"{"do_normalize": true, "feature_size": 1, "padding_side": "right",
+        "feature_extractor_type": "Wav2Vec2FeatureExtractor", "padding_value": 0.0,
+        "return_attention_mask": true, "sampling_rate": 16000}"#;
+
+    const WHISPER: &str = r#"{"chunk_length": 30, "feature_size": 80, "hop_length": 160,
+        "feature_extractor_type": "WhisperFeatureExtractor", "n_fft": 400, "n_samples": 480000,
+        "nb_max_frames": 3000, "padding_side": "right", "padding_value": 0.0,
+        "return_attention_mask": false, "sampling_rate": 16000}"#;
+
+    fn sidecars(config: &str) -> Sidecars {
+        Sidecars::from_iter([("preprocessor_config.json", config.to_owned())])
+    }
+
+    fn samples_input(dims: &[usize]) -> [Value; 1] {
+        [value("waveform", DataType::F32, dims)]
+    }
+
+    #[test]
+    fn plain_samples_take_the_rank_of_the_input_and_the_callers_rate() {
+        let source = recording(16_000, 1, 0, &[0.25, -0.5, 1.0]);
+        for (declared, expected) in
+            [(&[0][..], &[3][..]), (&[0, 0], &[1, 3]), (&[1, 1, 0], &[1, 1, 3])]
+        {
+            let input =
+                AudioInput::new(&Sidecars::default(), &samples_input(declared), Some(16_000));
+            let input = input.unwrap();
+            assert_eq!(input.rate(), 16_000);
+            let prepared = input.prepare(std::slice::from_ref(&source)).unwrap();
+            let tensor = Tensor::from_slice(expected, &[0.25f32, -0.5, 1.0]).unwrap();
+            assert_eq!(prepared.tensors, [("waveform".to_owned(), tensor)]);
+        }
+    }
+
+    #[test]
+    fn wav2vec2_standardizes_then_pads_and_masks() {
+        let inputs = [
+            value("input_values", DataType::F32, &[0, 0]),
+            value("attention_mask", DataType::I64, &[0, 0]),
+        ];
+        let input = AudioInput::new(&sidecars(WAV2VEC2), &inputs, Some(8_000)).unwrap();
+        assert_eq!(input.rate(), 16_000, "what the model states comes first");
+        let long = recording(16_000, 1, 0, &[0.1, 0.3, 0.1, 0.3]);
+        let short = recording(16_000, 1, 0, &[0.5, -0.5]);
+        let prepared = input.prepare(&[long, short]).unwrap();
+        let values = prepared.tensors[0].1.to_vec::<f32>().unwrap();
+        for (found, expected) in values.iter().zip([-1.0, 1.0, -1.0, 1.0, 1.0, -1.0, 0.0, 0.0]) {
+            assert!((found - expected).abs() < 1e-4, "{values:?}");
+        }
+        let mask = Tensor::from_slice(&[2, 4], &[1i64, 1, 1, 1, 1, 1, 0, 0]).unwrap();
+        assert_eq!(prepared.tensors[1], ("attention_mask".to_owned(), mask));
+    }
+
+    #[test]
+    fn whisper_gets_thirty_seconds_of_spectrogram() {
+        let inputs = [value("input_features", DataType::F32, &[0, 80, 3000])];
+        let input = AudioInput::new(&sidecars(WHISPER), &inputs, None).unwrap();
+        let short = recording(44_100, 2, 16, &sine(440.0, 44_100, 1.0, 0.5));
+        let prepared = input.prepare(&[short]).unwrap();
+        assert_eq!(prepared.tensors[0].1.dims(), [1, 80, 3000]);
+        assert!(prepared.truncated.is_empty());
+        let long = recording(16_000, 1, 8, &vec![0.0; 16_000 * 31]);
+        assert_eq!(input.prepare(&[long]).unwrap().truncated, [0]);
+    }
+
+    #[test]
+    fn an_input_of_fixed_length_is_padded_and_cut() {
+        let input =
+            AudioInput::new(&Sidecars::default(), &samples_input(&[1, 3]), Some(16_000)).unwrap();
+        let prepared = input.prepare(&[recording(16_000, 1, 0, &[0.5; 2])]).unwrap();
+        assert_eq!(prepared.tensors[0].1.to_vec::<f32>().unwrap(), [0.5, 0.5, 0.0]);
+        assert_eq!(input.prepare(&[recording(16_000, 1, 0, &[0.5; 9])]).unwrap().truncated, [0]);
+    }
+
+    #[test]
+    fn what_is_missing_or_cannot_be_done_is_named() {
+        let error = |config: Option<&str>, inputs: &[Value], rate: Option<u32>| {
+            let sidecars = config.map(sidecars).unwrap_or_default();
+            AudioInput::new(&sidecars, inputs, rate).unwrap_err().to_string()
+        };
+        let samples = samples_input(&[0, 0]);
+        let features = [value("input_features", DataType::F32, &[0, 80, 3000])];
+        let tokens = [value("input_ids", DataType::I64, &[0, 0])];
+        assert!(error(None, &samples, None).contains("does not say which sampling rate"));
+        assert!(error(None, &tokens, None).starts_with("this model does not take sound"));
+        assert!(error(None, &features, Some(16_000)).contains("no preprocessor_config.json"));
+        let other = r#"{"feature_extractor_type": "ASTFeatureExtractor", "sampling_rate": 16000}"#;
+        assert!(
+            error(Some(other), &samples, None).contains("the steps of \"ASTFeatureExtractor\"")
+        );
+        let absurd = WHISPER.replace("400", "0");
+        assert!(error(Some(&absurd), &features, None).contains("`n_fft` must be from 1 to 65536"));
+        let dense = WHISPER
+            .replace("\"hop_length\": 160", "\"hop_length\": 1")
+            .replace("\"chunk_length\": 30", "\"chunk_length\": 600");
+        assert!(error(Some(&dense), &features, None).contains("is too large"));
+        let input = AudioInput::new(&Sidecars::default(), &samples_input(&[0]), Some(16_000));
+        let two = [recording(16_000, 1, 0, &[0.5]), recording(16_000, 1, 0, &[0.5])];
+        let message = input.unwrap().prepare(&two).unwrap_err().to_string();
+        assert_eq!(message, "this model runs batches of exactly 1, but 2 recordings were given");
     }
 }

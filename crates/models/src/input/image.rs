@@ -154,3 +154,107 @@ enum Layout {
     ChannelsFirst,
     ChannelsLast,
 }
+
+#[cfg(test)]
+mod tests {
+    use ::image::ImageFormat;
+
+    use super::super::pixels::tests::{encoded, picture};
+    use super::super::tensors::tests::value;
+    use super::*;
+
+    const CLIP: &str = r#"{"crop_size": {"height": 5, "width": 5}, "do_center_crop": true,
+        "do_convert_rgb": true, "do_normalize": true, "do_rescale": true, "do_resize": true,
+        "image_mean": [0.48145466, 0.4578275, 0.40821073],
+        "image_std": [0.26862954, 0.26130258, 0.27577711],
+        "image_processor_type": "CLIPImageProcessor", "resample": 3,
+        "rescale_factor": 0.00392156862745098, "size": {"shortest_edge": 6}}"#;
+
+    const PLAIN: &str = r#"{"do_resize": false, "do_rescale": false}"#;
+
+    fn input(config: &str, inputs: &[Value]) -> Result<ImageInput, InputError> {
+        let sidecars = Sidecars::from_iter([("preprocessor_config.json", config.to_owned())]);
+        ImageInput::new(&sidecars, inputs)
+    }
+
+    fn png(width: u32, height: u32) -> Source {
+        encoded(picture(width, height), ImageFormat::Png)
+    }
+
+    #[test]
+    fn clip_preprocessing_gives_the_values_of_pillow_and_numpy() {
+        let inputs = [value("pixel_values", DataType::F32, &[0, 3, 5, 5])];
+        let prepared = input(CLIP, &inputs).unwrap().prepare(&[png(13, 9)]).unwrap();
+        let (name, tensor) = &prepared.tensors[0];
+        assert_eq!((name.as_str(), tensor.dims()), ("pixel_values", &[1, 3, 5, 5][..]));
+        // Every second row and column of each channel.
+        let expected = [
+            -1.529491, -1.149932, -0.770373, -0.69738, 0.105533, 0.485092, 0.120131, 0.718667,
+            1.069029, -0.731569, -0.341367, 0.048835, 0.123874, 0.949301, 1.354511, 0.964309,
+            1.594635, 0.078851, 0.197748, 0.56747, 0.965632, 1.008292, 1.548654, -0.029773,
+            1.804615, 0.112428, -0.968297,
+        ];
+        let values = tensor.to_vec::<f32>().unwrap();
+        let places = (0..75).filter(|place| place % 5 % 2 == 0 && place / 5 % 5 % 2 == 0);
+        for (place, expected) in places.zip(expected) {
+            assert!((values[place] - expected).abs() < 1e-5, "{place}: {}", values[place]);
+        }
+    }
+
+    #[test]
+    fn the_layout_and_type_follow_the_models_input() {
+        let prepare = |dtype, dims: &[usize]| {
+            let inputs = [value("image", dtype, dims)];
+            input(PLAIN, &inputs).unwrap().prepare(&[png(2, 1)]).unwrap().tensors.remove(0).1
+        };
+        // Two pixels: (0, 50, 100) and (7, 57, 107).
+        let first = prepare(DataType::F32, &[0, 3, 0, 0]);
+        assert_eq!(
+            first,
+            Tensor::from_slice(&[1, 3, 1, 2], &[0f32, 7., 50., 57., 100., 107.]).unwrap()
+        );
+        let last = prepare(DataType::U8, &[0, 0, 0, 3]);
+        assert_eq!(last, Tensor::from_slice(&[1, 1, 2, 3], &[0u8, 50, 100, 7, 57, 107]).unwrap());
+        let grey = prepare(DataType::F32, &[1, 1, 0, 0]);
+        assert_eq!(grey.to_vec::<f32>().unwrap(), [41.0, 48.0]);
+    }
+
+    #[test]
+    fn channels_can_be_flipped_and_masks_are_all_picture() {
+        let inputs = [
+            value("pixel_values", DataType::F32, &[0, 3, 0, 0]),
+            value("pixel_mask", DataType::I64, &[0, 0, 0]),
+        ];
+        let config = r#"{"do_resize": false, "do_rescale": false, "do_flip_channel_order": true}"#;
+        let prepared = input(config, &inputs).unwrap().prepare(&[png(1, 1), png(1, 1)]).unwrap();
+        let values = prepared.tensors[0].1.to_vec::<f32>().unwrap();
+        assert_eq!(values, [100.0, 50.0, 0.0, 100.0, 50.0, 0.0]);
+        assert_eq!(prepared.tensors[1].1, Tensor::from_slice(&[2, 1, 1], &[1i64, 1]).unwrap());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let pixels = [value("pixel_values", DataType::F32, &[0, 3, 4, 4])];
+        let message = |result: Result<Prepared, InputError>| result.unwrap_err().to_string();
+        assert_eq!(
+            message(input(PLAIN, &pixels).unwrap().prepare(&[png(5, 4)])),
+            "the model's input \"pixel_values\" takes f32[?, 3, 4, 4], not f32[1, 3, 4, 5]"
+        );
+        let any = [value("pixel_values", DataType::F32, &[0, 3, 0, 0])];
+        let mixed = message(input(PLAIN, &any).unwrap().prepare(&[png(5, 4), png(4, 4)]));
+        assert!(mixed.contains("comes out at 4 × 4 while the first one has 5 × 4"), "{mixed}");
+        let text = [value("input_ids", DataType::I64, &[0, 0])];
+        let not_taken = input(PLAIN, &text).unwrap_err().to_string();
+        assert_eq!(
+            not_taken,
+            "this model does not take pictures: its inputs are input_ids i64[?, ?]"
+        );
+        let bytes = [value("pixel_values", DataType::U8, &[0, 3, 0, 0])];
+        let scaled = message(input(CLIP, &bytes).unwrap().prepare(&[png(13, 9)]));
+        assert!(scaled.ends_with("takes u8[?, 3, ?, ?], not fractional numbers"), "{scaled}");
+        let grey = [value("pixel_values", DataType::F32, &[0, 1, 0, 0])];
+        assert!(input(CLIP, &grey).unwrap_err().to_string().contains("are not for 1 channels"));
+        let missing = ImageInput::new(&Sidecars::default(), &pixels).unwrap_err().to_string();
+        assert!(missing.starts_with("this model has no preprocessor_config.json"), "{missing}");
+    }
+}

@@ -124,3 +124,68 @@ enum ProblemType {
     SingleLabelClassification,
     MultiLabelClassification,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(config: &str) -> Result<Option<Labels>, String> {
+        let sidecars = Sidecars::from_iter([("config.json", config.to_owned())]);
+        Labels::from_sidecars(&sidecars).map_err(|error| error.to_string())
+    }
+
+    fn top(config: &str, dims: &[usize], logits: &[f32]) -> Vec<Vec<(String, f32)>> {
+        let labels = read(config).unwrap().unwrap();
+        let scored = labels.top(&Tensor::from_slice(dims, logits).unwrap(), 2).unwrap();
+        let pair = |scored: Scored| (scored.label, (scored.score * 1e4).round() / 1e4);
+        scored.into_iter().map(|row| row.into_iter().map(pair).collect()).collect()
+    }
+
+    fn pairs(expected: [(&str, f32); 2]) -> Vec<(String, f32)> {
+        expected.map(|(label, score)| (label.to_owned(), score)).to_vec()
+    }
+
+    const THREE: &str = r#"{"id2label": {"0": "cat", "2": "eel", "1": "dog"}}"#;
+
+    #[test]
+    fn softmax_ranks_the_best_classes_of_each_item() {
+        let found = top(THREE, &[2, 3], &[0.0, 1.0, 2.0, 1000.0, 1000.0, -1000.0]);
+        assert_eq!(found[0], pairs([("eel", 0.6652), ("dog", 0.2447)]));
+        assert_eq!(found[1], pairs([("cat", 0.5), ("dog", 0.5)]));
+        assert_eq!(top(THREE, &[3], &[0.0, 1.0, 2.0]), found[..1]);
+    }
+
+    #[test]
+    fn several_right_answers_use_sigmoid_and_regression_nothing() {
+        let with =
+            |kind: &str| THREE.replace("{\"id2", &format!("{{\"problem_type\": \"{kind}\", \"id2"));
+        let multi = top(&with("multi_label_classification"), &[1, 3], &[0.0, 1.0, 2.0]);
+        assert_eq!(multi[0], pairs([("eel", 0.8808), ("dog", 0.7311)]));
+        let plain = top(&with("regression"), &[1, 3], &[0.0, 1.0, 2.0]);
+        assert_eq!(plain[0], pairs([("eel", 2.0), ("dog", 1.0)]));
+        let one = read(r#"{"id2label": {"0": "relevance"}}"#).unwrap().unwrap();
+        assert_eq!(one.activation(), Activation::Sigmoid);
+    }
+
+    #[test]
+    fn a_model_without_classes_has_no_labels() {
+        assert_eq!(read("{}").unwrap(), None);
+        assert_eq!(read(r#"{"id2label": {}}"#).unwrap(), None);
+        assert_eq!(Labels::from_sidecars(&Sidecars::default()).unwrap(), None);
+    }
+
+    #[test]
+    fn labels_that_do_not_fit_are_refused() {
+        let gap = read(r#"{"id2label": {"0": "cat", "2": "eel"}}"#).unwrap_err();
+        assert!(gap.contains("does not number classes from 0"), "{gap}");
+        let labels = read(THREE).unwrap().unwrap();
+        for dims in [&[1, 4][..], &[1, 1, 3], &[]] {
+            let logits = Tensor::zeros(holdfast_graph::DataType::F32, dims).unwrap();
+            let message = labels.top(&logits, 1).unwrap_err().to_string();
+            assert!(
+                message.contains("names 3 classes, but the output has dimensions"),
+                "{message}"
+            );
+        }
+    }
+}

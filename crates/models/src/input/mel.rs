@@ -33,6 +33,11 @@ impl LogMel {
         }
     }
 
+    /// Samples from one frame to the next.
+    pub(super) fn hop(&self) -> usize {
+        self.hop
+    }
+
     /// How many frames samples of this length give.
     pub(super) fn frames(&self, samples: usize) -> usize {
         samples / self.hop
@@ -113,4 +118,52 @@ fn mel(hertz: f64) -> f64 {
 
 fn hertz(mel: f64) -> f64 {
     if mel < 15.0 { 200.0 * mel / 3.0 } else { 1000.0 * ((mel - 15.0) * 6.4f64.ln() / 27.0).exp() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::f64::consts::TAU;
+
+    use super::*;
+
+    /// A rising tone over a steady one, rounded to 16 bits.
+    fn chirp(seconds: usize) -> Vec<f32> {
+        let sample = |n: usize| {
+            let t = n as f64 / 16_000.0;
+            let value =
+                0.5 * (TAU * (200.0 * t + 700.0 * t * t)).sin() + 0.1 * (TAU * 3000.0 * t).sin();
+            ((value * 32767.0).round() / 32768.0) as f32
+        };
+        (0..16_000 * seconds).map(sample).collect()
+    }
+
+    #[test]
+    fn gives_the_values_of_a_numpy_rendering_of_whisper() {
+        let log_mel = LogMel::new(8, 400, 160, 16_000);
+        let found = log_mel.compute(&chirp(1));
+        assert_eq!(found.len(), 800);
+        // Frames 0, 1, 50, 98 and 99 of each band.
+        let expected = [
+            [1.19203, 1.21336, -0.34535, -0.74432, 0.16838],
+            [0.70751, 0.23277, 1.13675, -0.74432, 0.20321],
+            [0.40836, -0.09274, 1.20883, -0.22066, 0.3034],
+            [0.11624, -0.36887, -0.05802, 1.18621, 1.18268],
+            [0.32584, -0.17899, -0.74432, 1.03378, 1.04327],
+            [0.77187, 0.77763, 0.77768, 0.77768, 0.77761],
+            [0.55409, 0.5429, 0.54279, 0.54279, 0.54288],
+            [0.14636, -0.36371, -0.74432, -0.74432, -0.24014],
+        ];
+        for (band, row) in expected.iter().enumerate() {
+            for (frame, expected) in [0, 1, 50, 98, 99].into_iter().zip(row) {
+                let value = found[band * 100 + frame];
+                assert!((value - expected).abs() < 2e-5, "band {band} frame {frame}: {value}");
+            }
+        }
+    }
+
+    #[test]
+    fn silence_is_flat() {
+        let found = LogMel::new(4, 400, 160, 16_000).compute(&[0.0; 1600]);
+        assert_eq!(found, [-1.5; 40]);
+    }
 }

@@ -28,6 +28,7 @@ pub mod npy;
 mod pixels;
 mod pooling;
 mod recipe;
+mod resize;
 mod sidecars;
 mod source;
 mod tensors;

@@ -162,3 +162,104 @@ fn arranged(data: &Bytes, order: Order, dims: &[usize], size: usize) -> Bytes {
     }
     out.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use half::f16;
+
+    use super::*;
+
+    /// A file as NumPy writes it.
+    fn file(header: &str, data: &[u8]) -> Source {
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.extend_from_slice(data);
+        Source::new("x.npy", bytes)
+    }
+
+    fn header(code: &str, fortran: &str, shape: &str) -> String {
+        format!("{{'descr': '{code}', 'fortran_order': {fortran}, 'shape': {shape}, }}\n")
+    }
+
+    fn message(source: &Source) -> String {
+        read(source).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_type_survives_a_round_trip() {
+        for (dtype, _, size) in NUMBERS {
+            for dims in [vec![], vec![3], vec![2, 0], vec![2, 3, 2]] {
+                let elements: usize = dims.iter().product();
+                let bytes: Vec<u8> = (0..elements * size as usize).map(|n| (n % 2) as u8).collect();
+                let tensor = Tensor::new(dtype, dims, bytes.into()).unwrap();
+                let mut written = Vec::new();
+                write(&tensor, &mut written).unwrap();
+                assert_eq!(read(&Source::new("x", written)).unwrap(), tensor);
+            }
+        }
+    }
+
+    #[test]
+    fn bfloat16_is_widened_and_types_that_numpy_lacks_are_refused() {
+        let mut written = Vec::new();
+        let tensor = Tensor::from_slice(&[1], &[bf16::from_f32(1.5)]).unwrap();
+        write(&tensor, &mut written).unwrap();
+        let wide = read(&Source::new("x", written)).unwrap();
+        assert_eq!(wide, Tensor::from_slice(&[1], &[1.5f32]).unwrap());
+        let tiny = Tensor::zeros(DataType::I4, &[3]).unwrap();
+        let error = write(&tiny, Vec::new()).unwrap_err();
+        assert_eq!(error.to_string(), ".npy files cannot hold i4");
+    }
+
+    #[test]
+    fn files_of_numpy_are_read_in_any_byte_and_axis_order() {
+        let half: Vec<u8> =
+            [1.0, -2.0].iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect();
+        let found = read(&file(&header("<f2", "False", "(2,)"), &half)).unwrap();
+        assert_eq!(found, Tensor::from_slice(&[2], &[1.0, -2.0].map(f16::from_f32)).unwrap());
+
+        let flags = read(&file(&header("|b1", "False", "(1, 2)"), &[0, 1])).unwrap();
+        assert_eq!(flags, Tensor::from_slice(&[1, 2], &[false, true]).unwrap());
+
+        let big: Vec<u8> = [1i16, -2].iter().flat_map(|value| value.to_be_bytes()).collect();
+        let found = read(&file(&header(">i2", "False", "(2,)"), &big)).unwrap();
+        assert_eq!(found, Tensor::from_slice(&[2], &[1i16, -2]).unwrap());
+
+        // numpy.asfortranarray([[[0, 1], [2, 3], [4, 5]], [[6, 7], [8, 9], [10, 11]]])
+        let columns = [0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11];
+        let found = read(&file(&header("|u1", "True", "(2, 3, 2)"), &columns)).unwrap();
+        let rows: Vec<u8> = (0..12).collect();
+        assert_eq!(found, Tensor::from_slice(&[2, 3, 2], &rows).unwrap());
+    }
+
+    #[test]
+    fn broken_and_hostile_files_are_errors() {
+        for (source, expected) in [
+            (Source::new("x.npy", ""), "this is not a .npy file"),
+            (Source::new("x.npy", "PK zip"), "this is not a .npy file"),
+            (Source::new("x.npy", &b"\x93NUMPY\x01\x00\x76"[..]), "this is not a .npy file"),
+            (Source::new("x.npy", &b"\x93NUMPY\x01\x00\x76\x00{"[..]), "ends inside its header"),
+            (Source::new("x.npy", &b"\x93NUMPY\x02\x00\xff\xff\xff\xff{"[..]), "header claims"),
+            (
+                file(&header("<f4", "False", "(2,)"), &[0; 7]),
+                "f32[2] takes 8 bytes, but 7 are there",
+            ),
+            (
+                file(&header("<U3", "False", "(1,)"), &[0; 12]),
+                "holds `<U3`, which models do not take",
+            ),
+            (file(&header("|O", "False", "(1,)"), &[0; 12]), "models do not take"),
+            (file(&header("<f4", "False", "(-1,)"), &[]), "dimension cannot be negative"),
+            (
+                file(&header("<f4", "False", "(9223372036854775807, 9, 0)"), &[]),
+                "its dimensions are absurd",
+            ),
+            (file(&"(".repeat(9_000), &[]), "nested too deeply"),
+            (file("nonsense", &[]), "x.npy: "),
+        ] {
+            let message = message(&source);
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+}

@@ -181,3 +181,96 @@ impl Config {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use half::f16;
+
+    use super::*;
+
+    fn check(mode: PoolingMode, normalize: bool, expected: [f32; 4]) {
+        // Two texts of three tokens with two features; the second is padded on the left.
+        let values = [1., -2., 3., -6., 99., 99., 99., 99., 99., 99., 3., 4.];
+        let mask = Tensor::from_slice(&[2, 3], &[1i64, 1, 0, 0, 0, 1]).unwrap();
+        let expected = Tensor::from_slice(&[2, 2], &expected).unwrap();
+        let pooling = Pooling { mode, normalize };
+        let hidden = Tensor::from_slice(&[2, 3, 2], &values.map(|value| value as f32)).unwrap();
+        assert_eq!(pool(&hidden, &mask, pooling).unwrap(), expected);
+        let half = Tensor::from_slice(&[2, 3, 2], &values.map(f16::from_f64)).unwrap();
+        assert_eq!(pool(&half, &mask, pooling).unwrap(), expected);
+    }
+
+    #[test]
+    fn padding_never_counts() {
+        check(PoolingMode::Mean, false, [2.0, -4.0, 3.0, 4.0]);
+        check(PoolingMode::Max, false, [3.0, -2.0, 3.0, 4.0]);
+        check(PoolingMode::Cls, false, [1.0, -2.0, 3.0, 4.0]);
+        check(PoolingMode::Last, false, [3.0, -6.0, 3.0, 4.0]);
+    }
+
+    #[test]
+    fn normalized_embeddings_have_length_one() {
+        let length = 45f32.sqrt();
+        check(PoolingMode::Last, true, [3.0 / length, -6.0 / length, 0.6, 0.8]);
+    }
+
+    #[test]
+    fn refuses_outputs_that_are_not_one_vector_per_token() {
+        let pooling = Pooling { mode: PoolingMode::Mean, normalize: true };
+        let tensor = |dims: &[usize]| Tensor::zeros(holdfast_graph::DataType::F32, dims).unwrap();
+        let mask = |values: &[i64]| Tensor::from_slice(&[1, 2], values).unwrap();
+        let message = |hidden, mask: &Tensor| pool(&hidden, mask, pooling).unwrap_err().to_string();
+        assert!(message(tensor(&[1, 2]), &mask(&[1, 1])).contains("but the output has [1, 2]"));
+        assert!(message(tensor(&[1, 3, 2]), &mask(&[1, 1])).contains("a mask of [1, 2]"));
+        assert!(message(tensor(&[1, 2, 2]), &mask(&[0, 0])).contains("text 1 has no tokens"));
+    }
+
+    const MODULES: &str = r#"[
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
+    ]"#;
+
+    fn read(modules: &str, pooling: &str) -> Result<Option<Pooling>, String> {
+        let files = [("modules.json", modules), ("1_Pooling/config.json", pooling)];
+        let sidecars = files.into_iter().map(|(name, json)| (name, json.to_owned())).collect();
+        Pooling::from_sidecars(&sidecars).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn sentence_transformers_models_say_how_to_pool() {
+        let config = r#"{"word_embedding_dimension": 384, "pooling_mode_cls_token": false,
+            "pooling_mode_mean_tokens": true, "pooling_mode_max_tokens": false}"#;
+        let mean = Pooling { mode: PoolingMode::Mean, normalize: true };
+        assert_eq!(read(MODULES, config).unwrap(), Some(mean));
+        let cls = read(
+            &MODULES.replace("2_", "").replace("Normalize", "Transformer"),
+            r#"{"pooling_mode_cls_token": true}"#,
+        );
+        assert_eq!(cls.unwrap(), Some(Pooling { mode: PoolingMode::Cls, normalize: false }));
+        assert_eq!(Pooling::from_sidecars(&Sidecars::default()).unwrap(), None);
+    }
+
+    #[test]
+    fn steps_that_holdfast_does_not_do_are_refused() {
+        let mean = r#"{"pooling_mode_mean_tokens": true}"#;
+        let dense = read(&MODULES.replace("Normalize", "Dense"), mean).unwrap_err();
+        assert!(dense.contains("the step \"Dense\" after the model"), "{dense}");
+        let both = r#"{"pooling_mode_mean_tokens": true, "pooling_mode_max_tokens": true}"#;
+        assert!(read(MODULES, both).unwrap_err().contains("several kinds of pooling"));
+        assert!(read(MODULES, "{}").unwrap_err().contains("turns on no kind of pooling"));
+        let weighted = r#"{"pooling_mode_weightedmean_tokens": true}"#;
+        assert!(read(MODULES, weighted).unwrap_err().contains("a weighted mean"));
+        let elsewhere = read(&MODULES.replace("1_Pooling", "9_Pooling"), mean).unwrap_err();
+        assert!(elsewhere.contains("9_Pooling/config.json, which is missing"), "{elsewhere}");
+    }
+
+    #[test]
+    fn modes_have_names() {
+        for (name, mode) in PoolingMode::ALL {
+            assert_eq!(name.parse(), Ok(mode));
+        }
+        let error = "median".parse::<PoolingMode>().unwrap_err();
+        assert_eq!(error, "unknown pooling \"median\"; there are mean, cls, max and last");
+    }
+}

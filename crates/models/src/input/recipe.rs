@@ -3,16 +3,16 @@
 //! The steps and their order are those of Hugging Face image processors: resize, centre crop,
 //! rescale, normalise. A setting that asks for anything else is refused by name.
 
-use fast_image_resize::{FilterType, ResizeAlg};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
+use super::resize::Filter;
 use super::{InputError, Sidecars};
 
 /// The steps, in order; those that are `None` are left out.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Recipe {
-    pub(super) resize: Option<(Target, ResizeAlg)>,
+    pub(super) resize: Option<(Target, Filter)>,
     /// Height and width.
     pub(super) crop: Option<(u32, u32)>,
     pub(super) rescale: Option<f64>,
@@ -75,6 +75,9 @@ impl Target {
             }
             None => (shortest, shortest),
         };
+        if rounded == short {
+            return (height.into(), width.into());
+        }
         let (short, long) = (rounded as u64, (exact * long / short) as u64);
         if height <= width { (short, long) } else { (long, short) }
     }
@@ -139,6 +142,9 @@ enum NumberIs {
     ShorterSide,
 }
 
+/// No model looks at more; a crop may be larger than the picture, so it needs a bound.
+const MAX_CROP: u32 = 8192;
+
 #[derive(Deserialize)]
 struct Config {
     image_processor_type: Option<String>,
@@ -186,7 +192,11 @@ impl Config {
         if self.do_center_crop.unwrap_or(false) {
             let size =
                 self.crop_size.ok_or("`do_center_crop` is on, but `crop_size` is missing")?;
-            crop = Some(size.exact().ok_or("`crop_size` needs a height and a width")?);
+            let (height, width) = size.exact().ok_or("`crop_size` needs a height and a width")?;
+            if !(1..=MAX_CROP).contains(&height) || !(1..=MAX_CROP).contains(&width) {
+                return Err(format!("`crop_size` must be from 1 to {MAX_CROP}"));
+            }
+            crop = Some((height, width));
         }
         let mut resize = None;
         if let Some(mut target) = target {
@@ -296,17 +306,11 @@ impl Numbers {
     }
 }
 
-/// The resampling filter with this number in Pillow; bilinear where the file does not say.
-fn filter(number: Option<u8>) -> Result<ResizeAlg, String> {
-    Ok(match number.unwrap_or(2) {
-        0 => ResizeAlg::Nearest,
-        1 => ResizeAlg::Convolution(FilterType::Lanczos3),
-        2 => ResizeAlg::Convolution(FilterType::Bilinear),
-        3 => ResizeAlg::Convolution(FilterType::CatmullRom),
-        4 => ResizeAlg::Convolution(FilterType::Box),
-        5 => ResizeAlg::Convolution(FilterType::Hamming),
-        other => return Err(format!("`resample` is {other}; Pillow's filters are 0 to 5")),
-    })
+/// Bilinear where the file does not say.
+fn filter(number: Option<u8>) -> Result<Filter, String> {
+    let number = number.unwrap_or(2);
+    Filter::from_number(number)
+        .ok_or_else(|| format!("`resample` is {number}; Pillow's filters are 0 to 5"))
 }
 
 #[cfg(test)]
@@ -318,8 +322,8 @@ mod tests {
         Recipe::read(&sidecars).map_err(|error| error.to_string())
     }
 
-    const BILINEAR: ResizeAlg = ResizeAlg::Convolution(FilterType::Bilinear);
-    const BICUBIC: ResizeAlg = ResizeAlg::Convolution(FilterType::CatmullRom);
+    const BILINEAR: Filter = Filter::Bilinear;
+    const BICUBIC: Filter = Filter::Bicubic;
 
     #[test]
     fn vit_squeezes_to_a_square_in_its_old_and_new_spelling() {
@@ -379,14 +383,15 @@ mod tests {
 
     #[test]
     fn sizes_follow_the_shorter_side_up_to_a_limit() {
+        // Expected sizes from a Python rendering of transformers' rule.
         let clip = Target::Shortest { shortest: 224, longest: None };
         assert_eq!(clip.size_for(480, 640), (224, 298));
         assert_eq!(clip.size_for(333, 100), (745, 224));
         let detr = Target::Shortest { shortest: 800, longest: Some(1333) };
-        // From transformers' get_size_with_aspect_ratio.
         assert_eq!(detr.size_for(480, 640), (800, 1066));
         assert_eq!(detr.size_for(300, 1000), (400, 1333));
-        assert_eq!(detr.size_for(1000, 1), (1333, 1));
+        assert_eq!(detr.size_for(1000, 1), (1000, 1));
+        assert_eq!(detr.size_for(1000, 7), (1333, 9));
     }
 
     #[test]
@@ -400,6 +405,7 @@ mod tests {
             (r#"{"image_processor_type": "ViTImageProcessor", "crop_pct": 0.9}"#, "`crop_pct`"),
             (r#"{"do_resize": true}"#, "`do_resize` is on, but `size` is missing"),
             (r#"{"do_center_crop": true}"#, "`crop_size` is missing"),
+            (r#"{"do_center_crop": true, "crop_size": 9999}"#, "must be from 1 to 8192"),
             (r#"{"do_normalize": true}"#, "`image_mean` or `image_std` is missing"),
             (r#"{"size": {"longest_edge": 9}}"#, "`size` needs `height` and `width`"),
             (r#"{"size": 0}"#, "`size` is 0"),

@@ -19,14 +19,13 @@ const MAX_SIDECAR_BYTES: u64 = 256 << 20;
 impl Sidecars {
     /// The files that this module reads, where a model has them. Pooling may be kept in
     /// another folder, which `modules.json` then names.
-    pub const NAMES: [&str; 9] = [
+    pub const NAMES: [&str; 8] = [
         "1_Pooling/config.json",
         "config.json",
         "modules.json",
         "preprocessor_config.json",
         "processor_config.json",
         "sentence_bert_config.json",
-        "special_tokens_map.json",
         "tokenizer.json",
         "tokenizer_config.json",
     ];

@@ -97,9 +97,13 @@ pub fn rewire_edge(model: &Model, seed: u64) -> Option<Mutation> {
         let replacements: Vec<&&String> = names.iter().filter(differs).collect();
         let Some(new) = numbers.pick(&replacements) else { continue };
         let mut proto = model.proto().clone();
-        let node = &mut proto.graph.as_mut()?.node[index];
+        let changed = proto.graph.as_mut()?;
+        let node = &mut changed.node[index];
         let what = format!("operand {slot} of {} from `{old}` to `{new}`", node_label(node));
         new.as_str().clone_into(&mut node.input[slot]);
+        // The new value may come from a node further down the file.
+        let order = topology::order(changed).expect("only values from upstream are taken");
+        changed.node = order.into_iter().map(|index| changed.node[index].clone()).collect();
         return mutation(proto, what);
     }
     None
@@ -220,6 +224,13 @@ mod tests {
     fn rewired_edges_mostly_show_in_the_outputs() {
         let (mutated, noticed) = check(rewire_edge);
         assert!(mutated > 150 && noticed * 10 > mutated * 8, "{mutated} {noticed}");
+    }
+
+    #[test]
+    fn a_rewired_graph_keeps_its_nodes_in_a_valid_order() {
+        for mutation in (0..100).filter_map(|seed| rewire_edge(&graph(seed), seed)) {
+            assert!(topology::order(mutation.model.graph()).unwrap().is_sorted());
+        }
     }
 
     #[test]

@@ -1,0 +1,290 @@
+//! What the user types.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use holdfast_models::Store;
+
+/// Run several AI models together: what they have in common is stored and loaded once.
+#[derive(Parser)]
+#[command(name = "holdfast", version, about, after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  holdfast import ./all-MiniLM-L6-v2
+  holdfast run all-MiniLM-L6-v2 --text \"hello\" --pool mean
+  holdfast show all-MiniLM-L6-v2
+
+Exit codes: 0 done, 1 failed, 2 the command was not understood.";
+
+/// What every command takes.
+#[derive(clap::Args)]
+pub(crate) struct Global {
+    /// Where models are kept [default: the platform's data folder]
+    #[arg(long, global = true, env = "HOLDFAST_HOME", value_name = "DIR", hide_env_values = true)]
+    pub(crate) home: Option<PathBuf>,
+    /// Print JSON with stable keys instead of text
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// The ONNX Runtime library [default: beside this program, or the source tree's]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) onnxruntime: Option<PathBuf>,
+}
+
+impl Global {
+    /// Opens the store.
+    pub(crate) fn store(&self) -> anyhow::Result<Store> {
+        Ok(Store::open(self.home()?)?)
+    }
+
+    /// The store's folder.
+    pub(crate) fn home(&self) -> anyhow::Result<PathBuf> {
+        let home = self.home.clone().or_else(holdfast_models::default_home);
+        home.ok_or_else(|| anyhow::anyhow!("this system names no data folder; use --home DIR"))
+    }
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Import an ONNX file or a Hugging Face style folder
+    Import(ImportArgs),
+    /// Download a model from a hub and import it
+    Pull(PullArgs),
+    /// List the models in the store
+    Models,
+    /// Show what a model is made of
+    Show(ShowArgs),
+    /// Remove models; `gc` then frees what only they had
+    Rm(RmArgs),
+    /// Check that every stored byte is what it was
+    Verify(VerifyArgs),
+    /// Remove what no model needs
+    Gc(GcArgs),
+    /// Run models on text, pictures, sound or tensors
+    Run(RunArgs),
+    /// Say what this machine can do, and how to fix the rest
+    Doctor,
+    /// Make seeded models in code, for tests and benchmarks
+    Synth(SynthArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+A folder's components are found by name (model.onnx, model_fp16.onnx, encoder_model.onnx,
+decoder_model_merged.onnx …) in the folder and in its `onnx` folder. All precision variants
+are imported; `run` takes the first of fp32, fp16, q8, int8, uint8, q4f16, q4, bnb4.
+A weight that the store already has is not written again.
+
+Examples:
+  holdfast import ./all-MiniLM-L6-v2
+  holdfast import ./model_fp16.onnx --name mini")]
+pub(crate) struct ImportArgs {
+    /// An `.onnx` file or a folder
+    pub(crate) path: PathBuf,
+    /// The model's name [default: that of the folder or file]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Import only this precision variant
+    #[arg(long)]
+    pub(crate) variant: Option<String>,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Only the side files and one precision variant are downloaded: the first that the repository
+has of fp32, fp16, q8, int8, uint8, q4f16, q4, bnb4, or the one that --variant names.
+An interrupted download goes on where it stopped. The endpoint comes from --endpoint or
+HF_ENDPOINT, the token from HF_TOKEN or the file that `huggingface-cli login` writes.
+
+Examples:
+  holdfast pull Xenova/all-MiniLM-L6-v2
+  holdfast pull Xenova/whisper-tiny --variant q8 --name whisper")]
+pub(crate) struct PullArgs {
+    /// The repository, as OWNER/NAME
+    pub(crate) repository: String,
+    /// The model's name [default: that of the repository]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// The branch, tag or commit
+    #[arg(long, default_value = "main")]
+    pub(crate) revision: String,
+    /// The precision variant to download, or `all`
+    #[arg(long)]
+    pub(crate) variant: Option<String>,
+    /// The hub's address
+    #[arg(long, value_name = "URL")]
+    pub(crate) endpoint: Option<String>,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Costs depend on the sizes of named dimensions; those not given with --dim are taken as 1,
+sequence lengths as 128.
+
+Examples:
+  holdfast show all-MiniLM-L6-v2
+  holdfast show all-MiniLM-L6-v2 --dim batch_size=8 --dim sequence_length=256")]
+pub(crate) struct ShowArgs {
+    /// The model
+    pub(crate) model: String,
+    /// The size of a named dimension, for the cost
+    #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = parse_dim)]
+    pub(crate) dims: Vec<(String, usize)>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct RmArgs {
+    /// The models
+    #[arg(required = true)]
+    pub(crate) models: Vec<String>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct VerifyArgs {
+    /// One model [default: all]
+    pub(crate) model: Option<String>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct GcArgs {
+    /// Only say what would be removed
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Text goes through the model's own tokenizer, pictures through its preprocessor, sound is
+resampled to its rate. Several --text, --image or --audio make a batch. Inputs that these do
+not give come from --input, as .npy files.
+
+Examples:
+  holdfast run all-MiniLM-L6-v2 --text \"a dog\" --text \"a puppy\" --pool mean --similarity
+  holdfast run all-MiniLM-L6-v2 gte-small --text \"hello\" --repeat 20 --threads 1
+  holdfast run detector --input x=page.npy --out results/")]
+pub(crate) struct RunArgs {
+    /// The models
+    #[arg(required = true)]
+    pub(crate) models: Vec<String>,
+    /// A text; may be repeated
+    #[arg(long = "text", value_name = "TEXT")]
+    pub(crate) texts: Vec<String>,
+    /// A PNG or JPEG file; may be repeated
+    #[arg(long = "image", value_name = "FILE")]
+    pub(crate) images: Vec<PathBuf>,
+    /// A WAV file; may be repeated
+    #[arg(long = "audio", value_name = "FILE")]
+    pub(crate) audio: Vec<PathBuf>,
+    /// The rate that sound is resampled to, for models that do not say
+    #[arg(long, value_name = "HERTZ")]
+    pub(crate) rate: Option<u32>,
+    /// A tensor for an input; may be repeated
+    #[arg(long = "input", value_name = "NAME=FILE.npy", value_parser = parse_input)]
+    pub(crate) inputs: Vec<(String, PathBuf)>,
+    /// How token vectors become one embedding: mean, cls, max, last or none
+    /// [default: what the model says]
+    #[arg(long, value_name = "HOW")]
+    pub(crate) pool: Option<String>,
+    /// Compare the embeddings of the texts with each other
+    #[arg(long)]
+    pub(crate) similarity: bool,
+    /// Write the outputs there as .npy files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// What to run on; `cpu` is what there is
+    #[arg(long, default_value = "cpu")]
+    pub(crate) device: Device,
+    /// The component to run, for models that have several
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) component: Option<String>,
+    /// The precision variant [default: the most faithful that the model has]
+    #[arg(long)]
+    pub(crate) variant: Option<String>,
+    /// Run that many times and report the times
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) repeat: u32,
+    /// Threads for one operator [default: all cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// Give up on a run after this long
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) deadline: Option<std::time::Duration>,
+}
+
+/// What a model can run on.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Device {
+    /// This machine's processor, in this process.
+    Cpu,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Kinds: bert, distilbert, t5-encoder, vit, clip, whisper-encoder, llama; and families that
+have weights in common: heads, adapters, decoder-twins.
+
+Examples:
+  holdfast synth bert --layers 12 --hidden 512 --out models/
+  holdfast synth adapters --count 4 --rank 8 --layers 12 --hidden 512 --out models/")]
+pub(crate) struct SynthArgs {
+    /// What to make
+    pub(crate) kind: String,
+    /// Layers
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) layers: u32,
+    /// Width of a layer
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(32..=65536))]
+    pub(crate) hidden: u32,
+    /// Attention heads [default: as in real models of that width]
+    #[arg(long)]
+    pub(crate) heads: Option<usize>,
+    /// Tokens that the model knows [default: 256 if tiny, else as BERT]
+    #[arg(long)]
+    pub(crate) vocabulary: Option<usize>,
+    /// What the weights are drawn from
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Members of a family
+    #[arg(long, default_value_t = 4)]
+    pub(crate) count: usize,
+    /// Rank of adapters
+    #[arg(long, default_value_t = 8)]
+    pub(crate) rank: usize,
+    /// The folder to write to
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+fn parse_dim(text: &str) -> Result<(String, usize), String> {
+    let (name, size) = text.split_once('=').ok_or("expected NAME=SIZE, such as batch_size=8")?;
+    let size = size.parse().map_err(|_| format!("`{size}` is not a size"))?;
+    Ok((name.to_owned(), size))
+}
+
+fn parse_input(text: &str) -> Result<(String, PathBuf), String> {
+    let (name, file) =
+        text.split_once('=').ok_or("expected NAME=FILE.npy, such as input_ids=ids.npy")?;
+    Ok((name.to_owned(), file.into()))
+}
+
+fn parse_seconds(text: &str) -> Result<std::time::Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
+    std::time::Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| "expected a number of seconds above zero".to_owned())
+}

@@ -1,0 +1,13 @@
+//! One file per command.
+
+pub(crate) mod completions;
+pub(crate) mod doctor;
+pub(crate) mod gc;
+pub(crate) mod import;
+pub(crate) mod models;
+pub(crate) mod pull;
+pub(crate) mod rm;
+pub(crate) mod run;
+pub(crate) mod show;
+pub(crate) mod synth;
+pub(crate) mod verify;
