@@ -1,6 +1,8 @@
 //! What the fuzzer does, in every test run: the seven exports, built models and a few nasty
 //! files, as they are and with seeded damage.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
 mod exercise;
 mod samples;
 

@@ -1,5 +1,7 @@
 //! Cutting and hoisting: what they give, and when they refuse.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
 mod samples;
 
 use std::collections::{BTreeMap, HashSet};

@@ -2,6 +2,8 @@
 //!
 //! Each case is a seed of the testkit's random graphs, so a failure is repeated by its number.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
 mod samples;
 
 use std::collections::{BTreeMap, HashMap};

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+pub(crate) mod compare;
+
 use bytes::Bytes;
 use holdfast_graph::DataType::{Bool, F32, I64};
 use holdfast_graph::proto::{
