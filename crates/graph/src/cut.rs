@@ -74,7 +74,7 @@ pub fn cut(model: &Model, inputs: &[&str], outputs: &[&str]) -> Result<Model, Cu
         }
     }
 
-    let types: HashMap<String, DataType> = HashMap::new();
+    let types = crate::infer::dtypes(model);
     let mut piece_inputs = Vec::new();
     for name in unique(inputs) {
         piece_inputs.push(describe(graph, name, &types)?);

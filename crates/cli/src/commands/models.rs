@@ -47,7 +47,8 @@ pub(crate) fn run(global: &Global) -> anyhow::Result<()> {
         ]
     });
     output::table(&["model", "components", "variants", "weights", "shared"], 3, rows.collect())?;
-    let mut summary = format!("{}, {} of weights on disk", plural(models.len(), "model"), bytes(stored));
+    let mut summary =
+        format!("{}, {} of weights on disk", plural(models.len(), "model"), bytes(stored));
     if apart > stored {
         summary.push_str(&format!(" instead of {}", bytes(apart)));
     }
