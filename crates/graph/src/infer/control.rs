@@ -87,8 +87,12 @@ impl Walk<'_> {
             };
             shapes.push(fact.as_ref().filter(|_| steady).and_then(stacked));
         }
+        let reason = match trips {
+            _ if !steady => Some(unsteady(node, 2)),
+            None => Some(Reason::Trips),
+            Some(_) => None,
+        };
         let trips = trips.filter(|_| steady);
-        let reason = trips.is_none().then_some(Reason::Trips);
         let bodies = Some(Bodies { alternatives: vec![(number, inference)], trips });
         Ok(Found { shapes, operations: Some(0), bodies, reason })
     }
@@ -127,7 +131,7 @@ impl Walk<'_> {
             };
             shapes.push(fact.as_ref().filter(|_| steady).and_then(stacked));
         }
-        let reason = (!steady).then_some(Reason::Trips);
+        let reason = (!steady).then(|| unsteady(node, 0));
         let trips = steady.then_some(trips as u64);
         let bodies = Some(Bodies { alternatives: vec![(number, inference)], trips });
         Ok(Found { shapes, operations: Some(0), bodies, reason })
@@ -211,6 +215,13 @@ fn steady(given: &[Option<Fact>], returned: &[Option<Fact>]) -> (Vec<Option<Shap
         // One that changes can change the others the next time.
         None => (given.iter().map(|_| None).collect(), false),
     }
+}
+
+/// Why what is carried from run to run is not of one shape.
+fn unsteady(node: &Node<'_>, first: usize) -> Reason {
+    let carried = first..node.inputs.len();
+    let unknown = carried.filter_map(|index| node.optional(index).err()).next();
+    unknown.unwrap_or(Reason::Unsteady)
 }
 
 /// Whether a loop's body always asks to go on: it says so, or hands back the condition it got.

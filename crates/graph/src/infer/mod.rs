@@ -22,6 +22,8 @@ mod normalize;
 pub(crate) mod operator;
 mod pick;
 mod product;
+#[cfg(test)]
+mod property;
 mod quantize;
 mod recur;
 mod reduce;
@@ -96,6 +98,9 @@ pub enum Reason {
     /// How often a `Loop` runs its body is not known: it is counted once.
     #[error("only a run can tell how often the body is run; it is counted once")]
     Trips,
+    /// A value has another shape in each run of a body: the body is counted once, as it first runs.
+    #[error("a value changes its shape from one run of the body to the next; it is counted once")]
+    Unsteady,
 }
 
 /// Finds the type and shape of every value, with symbolic dimensions as bound.
