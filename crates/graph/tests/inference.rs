@@ -234,6 +234,17 @@ fn an_unknown_condition_is_reported_and_only_differing_shapes_are_lost() {
     assert_eq!(dtypes(&differ)["/Relu_output_0"], F32);
 }
 
+#[test]
+fn a_branch_that_cannot_run_at_these_sizes_is_not_the_one_taken() {
+    // There is no axis 2, so only the other branch can run.
+    let one = infer(&choice(branch(2, 2), branch(3, 1)), &Bindings::new()).unwrap();
+    assert_eq!(one.unknowns, []);
+    assert_eq!(one.facts["/Relu_output_0"].dims, [2, 6]);
+    let none = infer(&choice(branch(2, 2), branch(3, 2)), &Bindings::new()).unwrap();
+    assert!(matches!(none.unknowns[0].reason, Reason::Invalid(_)));
+    assert!(!none.facts.contains_key("/Relu_output_0"));
+}
+
 /// A loop that adds a weight to `carried` and stacks the sums; `grow` makes it longer instead.
 fn repeat(trips: Option<i64>, grow: bool) -> Model {
     let mut body = Builder::new("body", 1);

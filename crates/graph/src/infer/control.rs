@@ -49,18 +49,31 @@ impl Walk<'_> {
             None => &["then_branch", "else_branch"],
         };
         let mut alternatives = Vec::new();
-        let mut returned: Vec<Vec<Option<Fact>>> = Vec::new();
         for name in wanted {
             let (number, body) = at.named(name)?;
+            let before = self.unknowns.len();
             let inference = self.body(at, name, body, HashMap::new());
-            returned.push(at.returned(body, &inference));
-            alternatives.push((number, inference));
+            alternatives.push((number, body, inference, self.unknowns.split_off(before)));
+        }
+        // A branch that cannot run at these sizes is not the one that a run takes.
+        if alternatives.iter().any(|(_, _, inference, _)| !inference.impossible) {
+            alternatives.retain(|(_, _, inference, _)| !inference.impossible);
+        }
+        let impossible = alternatives.iter().all(|(_, _, inference, _)| inference.impossible);
+        let reason = (alternatives.len() > 1).then_some(Reason::Condition);
+        let returned: Vec<Vec<Option<Fact>>> = alternatives
+            .iter()
+            .map(|(_, body, inference, _)| at.returned(body, inference))
+            .collect();
+        let mut kept = Vec::new();
+        for (number, _, inference, unknowns) in alternatives {
+            self.unknowns.extend(unknowns);
+            kept.push((number, inference));
         }
         let outputs = 0..at.proto.output.len();
         let shapes = outputs.map(|index| agreed(&returned, index)).collect();
-        let reason = (wanted.len() > 1).then_some(Reason::Condition);
-        let bodies = Some(Bodies { alternatives, trips: Some(1) });
-        Ok(Found { shapes, operations: Some(0), bodies, reason })
+        let bodies = Some(Bodies { alternatives: kept, trips: Some(1) });
+        Ok(Found { shapes, operations: Some(0), bodies, reason, impossible })
     }
 
     /// `Loop`: trip count, condition, carried values → carried values, stacked values.
@@ -94,7 +107,7 @@ impl Walk<'_> {
         };
         let trips = trips.filter(|_| steady);
         let bodies = Some(Bodies { alternatives: vec![(number, inference)], trips });
-        Ok(Found { shapes, operations: Some(0), bodies, reason })
+        Ok(Found { shapes, operations: Some(0), bodies, reason, impossible: false })
     }
 
     /// `Scan`: state, sequences → state, stacked values.
@@ -134,7 +147,7 @@ impl Walk<'_> {
         let reason = (!steady).then(|| unsteady(node, 0));
         let trips = steady.then_some(trips as u64);
         let bodies = Some(Bodies { alternatives: vec![(number, inference)], trips });
-        Ok(Found { shapes, operations: Some(0), bodies, reason })
+        Ok(Found { shapes, operations: Some(0), bodies, reason, impossible: false })
     }
 
     fn body(

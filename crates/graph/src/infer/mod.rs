@@ -60,6 +60,8 @@ pub struct Inference {
     pub(crate) operations: HashMap<usize, u64>,
     /// What the bodies of each node hold, by its index.
     pub(crate) bodies: HashMap<usize, Bodies>,
+    /// Whether a node in it cannot run at these sizes.
+    impossible: bool,
 }
 
 /// A node of which something is not known.
@@ -155,11 +157,15 @@ struct Found {
     bodies: Option<Bodies>,
     /// Why, where something is missing.
     reason: Option<Reason>,
+    /// Whether it cannot run at these sizes.
+    impossible: bool,
 }
 
 impl From<Reason> for Found {
     fn from(reason: Reason) -> Found {
-        Found { shapes: Vec::new(), operations: None, bodies: None, reason: Some(reason) }
+        let impossible = matches!(reason, Reason::Invalid(_) | Reason::TooLarge);
+        let reason = Some(reason);
+        Found { shapes: Vec::new(), operations: None, bodies: None, reason, impossible }
     }
 }
 
@@ -209,7 +215,7 @@ impl Walk<'_> {
             Err(reason) => (None, Some(reason)),
         };
         let shapes = shapes.into_iter().map(Some).collect();
-        Found { shapes, operations, bodies: None, reason }
+        Found { shapes, operations, bodies: None, reason, impossible: false }
     }
 
     /// Notes what was found of a node, and gives the reason if anything is missing.
@@ -222,6 +228,7 @@ impl Walk<'_> {
         found: &mut Inference,
     ) -> Option<Reason> {
         let mut reason = result.reason;
+        found.impossible |= result.impossible;
         found.operations.extend(result.operations.map(|operations| (index, operations)));
         found.bodies.extend(result.bodies.map(|bodies| (index, bodies)));
         let mut shapes = result.shapes.into_iter();
