@@ -68,6 +68,13 @@ pub(crate) fn bytes(bytes: u64) -> String {
     unit.map_or(format!("{bytes} B"), |(name, size)| format!("{:.1} {name}", bytes as f64 / size))
 }
 
+/// A size, and what it would be without sharing where that makes a difference.
+pub(crate) fn bytes_instead_of(stored: u64, apart: u64) -> String {
+    let differs = apart as f64 > stored as f64 * 1.01;
+    let instead = if differs { format!(" instead of {}", bytes(apart)) } else { String::new() };
+    format!("{}{instead}", bytes(stored))
+}
+
 /// A large count for people.
 pub(crate) fn count(value: f64) -> String {
     let units = [("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)];

@@ -147,12 +147,9 @@ impl Report {
 
     fn print_memory(&self) -> anyhow::Result<()> {
         let Memory { weight_bytes, apart_bytes, private_bytes } = &self.memory;
-        let mut text = format!("{} of weights", bytes(*weight_bytes));
-        if apart_bytes > weight_bytes {
-            text.push_str(&format!(" instead of {}", bytes(*apart_bytes)));
-        }
+        let mut text = format!("weights {}", output::bytes_instead_of(*weight_bytes, *apart_bytes));
         if let Some(private) = private_bytes {
-            text.push_str(&format!(", {} of private memory in all", bytes(*private)));
+            text.push_str(&format!("; private to this process {}", bytes(*private)));
         }
         let DeviceInfo { engine, adapter, .. } = &self.device;
         output::line(format!("memory: {text}"))?;
