@@ -21,6 +21,8 @@ const STEPS: &[&[&str]] = &[
         "A puppy plays in the sand by the sea.",
         "--text",
         "The central bank raised interest rates.",
+        "--pool",
+        "mean",
         "--similarity",
     ],
 ];

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -22,18 +21,18 @@ pub(crate) fn line(text: impl AsRef<str>) -> anyhow::Result<()> {
 
 /// Prints a table. Columns after the first `left` ones are numbers.
 pub(crate) fn table(header: &[&str], left: usize, rows: Vec<Vec<String>>) -> anyhow::Result<()> {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header.iter().copied());
-    for row in rows {
-        table.add_row(row);
+    let header = header.iter().map(|title| (*title).to_owned()).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+    let columns = rows[0].len();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..columns).filter_map(width).collect();
+    for row in &rows {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            if column < left { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        line(cells.collect::<Vec<_>>().join("  ").trim_end())?;
     }
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        if index >= left {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.lines().try_for_each(|row| line(row.trim_end()))
+    Ok(())
 }
 
 /// An error and what caused it, in one sentence.
@@ -56,7 +55,8 @@ pub(crate) fn print_error(error: &anyhow::Error, json: bool) {
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-        let json = cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
+        let json =
+            cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
         io.or(json) == Some(io::ErrorKind::BrokenPipe)
     })
 }
@@ -66,6 +66,13 @@ pub(crate) fn bytes(bytes: u64) -> String {
     let units = [("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
     let unit = units.iter().find(|(_, size)| bytes as f64 >= *size);
     unit.map_or(format!("{bytes} B"), |(name, size)| format!("{:.1} {name}", bytes as f64 / size))
+}
+
+/// A size, and what it would be without sharing where that makes a difference.
+pub(crate) fn bytes_instead_of(stored: u64, apart: u64) -> String {
+    let differs = apart as f64 > stored as f64 * 1.01;
+    let instead = if differs { format!(" instead of {}", bytes(apart)) } else { String::new() };
+    format!("{}{instead}", bytes(stored))
 }
 
 /// A large count for people.

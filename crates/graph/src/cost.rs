@@ -18,7 +18,8 @@
 //! - **Peak activation bytes**. Nodes run in topological order. A value is there from its
 //!   producer to its last consumer, an input from the start, an output to the end; a view is its
 //!   input. Nothing is computed in place and there is no scratch memory. Weights are not counted.
-//! - **Bodies**. Of an `If`, the branch that is known to be taken, else the one that takes more.
+//! - **Bodies**. Of an `If`, the branch that is known to be taken (by its condition, or because
+//!   the other cannot run at these sizes), else the one that takes more.
 //!   The body of a `Loop` or `Scan` as often as it is known to run, else once. Both doubts are
 //!   reported.
 //!

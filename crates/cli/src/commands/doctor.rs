@@ -34,9 +34,9 @@ pub(crate) fn run(global: &Global) -> anyhow::Result<ExitCode> {
     }
     let fine = findings.iter().all(|finding| finding.fine);
     if global.json {
-        let rows = findings.iter().map(|finding| {
-            json!({ "what": finding.what, "fine": finding.fine, "text": finding.text })
-        });
+        let rows = findings.iter().map(
+            |finding| json!({ "what": finding.what, "fine": finding.fine, "text": finding.text }),
+        );
         output::print_json(&json!({ "fine": fine, "findings": rows.collect::<Vec<_>>() }))?;
     } else {
         for Finding { what, fine, text } in &findings {
@@ -54,7 +54,9 @@ fn processor() -> Finding {
 
 fn store_finding(store: &Store) -> Finding {
     let (fine, text) = match store.models() {
-        Ok(models) => (true, format!("{} in {}", plural(models.len(), "model"), store.home().display())),
+        Ok(models) => {
+            (true, format!("{} in {}", plural(models.len(), "model"), store.home().display()))
+        }
         Err(error) => (false, error.to_string()),
     };
     Finding { what: "store", fine, text }

@@ -46,7 +46,10 @@ pub(crate) fn report(global: &Global, imported: &Imported) -> anyhow::Result<()>
     let transposed: usize = manifest.components.iter().map(|c| c.transposed.len()).sum();
     if transposed > 0 {
         let weights = plural(transposed, "weight");
-        output::line(format!("  {weights} also in the store transposed (holdfast show {})", manifest.name))?;
+        output::line(format!(
+            "  {weights} also in the store transposed (holdfast show {})",
+            manifest.name
+        ))?;
     }
     Ok(())
 }

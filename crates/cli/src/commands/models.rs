@@ -47,11 +47,9 @@ pub(crate) fn run(global: &Global) -> anyhow::Result<()> {
         ]
     });
     output::table(&["model", "components", "variants", "weights", "shared"], 3, rows.collect())?;
-    let mut summary = format!("{}, {} of weights on disk", plural(models.len(), "model"), bytes(stored));
-    if apart > stored {
-        summary.push_str(&format!(" instead of {}", bytes(apart)));
-    }
-    output::line(format!("\n{summary}"))
+    let models = plural(models.len(), "model");
+    let weights = output::bytes_instead_of(stored, apart);
+    output::line(format!("\n{models}, weights on disk: {weights}"))
 }
 
 /// Each stored weight with its size and the models that use it.

@@ -59,7 +59,10 @@ fn choose_variant(listing: &Listing, asked: Option<&str>) -> anyhow::Result<Opti
     let paths = listing.files.iter().map(|file| file.path.as_str());
     let there: BTreeSet<Variant> = paths.filter_map(onnx_stem).map(variant_of_stem).collect();
     let Some(best) = there.first() else {
-        bail!("{} has no ONNX files; look for a repository that has an `onnx` folder", listing.repository);
+        bail!(
+            "{} has no ONNX files; look for a repository that has an `onnx` folder",
+            listing.repository
+        );
     };
     match asked {
         None => Ok(Some(best.clone())),
@@ -107,7 +110,8 @@ mod tests {
     #[test]
     fn wants_side_files_and_one_variant() {
         let fp32 = Variant("fp32".to_owned());
-        let check = |path: &str, wanted: bool| assert_eq!(is_wanted(path, Some(&fp32)), wanted, "{path}");
+        let check =
+            |path: &str, wanted: bool| assert_eq!(is_wanted(path, Some(&fp32)), wanted, "{path}");
         check("config.json", true);
         check("1_Pooling/config.json", true);
         check("onnx/model.onnx", true);

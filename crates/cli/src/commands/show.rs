@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use holdfast_graph::cost::{Bindings, Cost, cost};
+use holdfast_graph::cost::{Cost, cost};
+use holdfast_graph::infer::Bindings;
 use holdfast_graph::{Digest, Dim, Fingerprints, Model, Value as GraphValue};
 use holdfast_models::{Component, Manifest, Source, Store, hashed_weights};
 use serde_json::{Value, json};
@@ -80,7 +81,8 @@ impl<'a> View<'a> {
             *operators.entry(name).or_insert(0) += 1;
         }
         let dims = dims_for(&model, given);
-        let bindings: Bindings = dims.clone().into_iter().collect();
+        let bindings =
+            dims.iter().fold(Bindings::new(), |bindings, (name, size)| bindings.size(name, *size));
         Ok(View {
             component,
             inputs: model.inputs(),
@@ -109,11 +111,19 @@ impl<'a> View<'a> {
         let listed: Vec<String> = operators.iter().map(|(name, n)| format!("{name} {n}")).collect();
         let opset = self.opset.map_or(String::new(), |version| format!(" (opset {version})"));
         output::line(format!("  operators {}{opset}", listed.join(", ")))?;
-        output::line(format!("  weights   {} in {}", bytes(self.weight_bytes), plural(self.weights, "tensor")))?;
+        output::line(format!(
+            "  weights   {} in {}",
+            bytes(self.weight_bytes),
+            plural(self.weights, "tensor")
+        ))?;
         let (shared, shared_bytes, models) = &self.shared;
         if *shared > 0 {
             let weights = plural(*shared, "weight");
-            output::line(format!("  shared    {weights}, {} with {}", bytes(*shared_bytes), models.join(", ")))?;
+            output::line(format!(
+                "  shared    {weights}, {} with {}",
+                bytes(*shared_bytes),
+                models.join(", ")
+            ))?;
         }
         if let Some(first) = transposed.first() {
             let weights = plural(transposed.len(), "weight");
@@ -131,7 +141,8 @@ impl<'a> View<'a> {
             Ok(cost) => cost,
             Err(error) => return output::line(format!("  cost      not known: {error}")),
         };
-        let sizes: Vec<String> = self.dims.iter().map(|(name, size)| format!("{name}={size}")).collect();
+        let sizes: Vec<String> =
+            self.dims.iter().map(|(name, size)| format!("{name}={size}")).collect();
         let at = if sizes.is_empty() { String::new() } else { format!(" at {}", sizes.join(", ")) };
         output::line(format!(
             "  cost      {}FLOP, {} moved, {} activations at most{at}",
@@ -141,7 +152,10 @@ impl<'a> View<'a> {
         ))?;
         if let Some(first) = cost.unknowns.first() {
             let nodes = plural(cost.unknowns.len(), "node");
-            output::line(format!("            without {nodes} that could not be counted, such as {first}"))?;
+            output::line(format!(
+                "            without {nodes} that could not be counted, such as {}: {}",
+                first.node, first.reason
+            ))?;
         }
         Ok(())
     }
@@ -178,7 +192,10 @@ impl<'a> View<'a> {
                     "bytes_moved": cost.bytes_moved,
                     "weight_bytes": cost.weight_bytes,
                     "peak_activation_bytes": cost.peak_activation_bytes,
-                    "unknown": cost.unknowns.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                    "unknown": cost.unknowns.iter().map(|unknown| json!({
+                        "node": unknown.node,
+                        "reason": unknown.reason.to_string(),
+                    })).collect::<Vec<_>>(),
                 }),
                 Err(error) => json!({ "error": error }),
             },

@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::Context;
-use holdfast_testkit::recipe::Size;
+use holdfast_testkit::Size;
 use holdfast_testkit::synth::{Kind, Options, synth};
 use serde_json::json;
 
@@ -14,11 +14,8 @@ pub(crate) fn run(global: &Global, args: &SynthArgs) -> anyhow::Result<()> {
     let kind: Kind = args.kind.parse()?;
     let (layers, hidden) = (args.layers as usize, args.hidden as usize);
     let tiny = Size::tiny();
-    let mut size = if hidden == tiny.hidden {
-        Size { layers, ..tiny }
-    } else {
-        Size::new(layers, hidden)
-    };
+    let mut size =
+        if hidden == tiny.hidden { Size { layers, ..tiny } } else { Size::new(layers, hidden) };
     if let Some(heads) = args.heads {
         size = Size { heads, key_value_heads: heads, ..size };
     }
@@ -30,7 +27,8 @@ pub(crate) fn run(global: &Global, args: &SynthArgs) -> anyhow::Result<()> {
 
     let spinner = Spinner::new("drawing weights");
     let members = synth(kind, &options)?;
-    fs::create_dir_all(&args.out).with_context(|| format!("cannot create {}", args.out.display()))?;
+    fs::create_dir_all(&args.out)
+        .with_context(|| format!("cannot create {}", args.out.display()))?;
     let mut written = Vec::new();
     for member in &members {
         let path = args.out.join(format!("{}.onnx", member.stem));

@@ -13,9 +13,10 @@ pub(crate) fn run(global: &Global, args: &VerifyArgs) -> anyhow::Result<ExitCode
     let report = store.verify(args.model.as_deref())?;
     drop(spinner);
     if global.json {
-        let problems = report.problems.iter().map(|(model, problem)| {
-            json!({ "model": model, "problem": problem.to_string() })
-        });
+        let problems = report
+            .problems
+            .iter()
+            .map(|(model, problem)| json!({ "model": model, "problem": problem.to_string() }));
         output::print_json(&json!({
             "models": report.models,
             "blobs": report.blobs,

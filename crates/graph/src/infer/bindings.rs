@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::fact::Fact;
 use super::node::product;
+use crate::dtype::DataType;
 use crate::model::{Dim, Model, Value};
 use crate::tensor::Tensor;
 
@@ -37,6 +38,8 @@ pub enum InferError {
         "dimension `{dimension}` is bound to {size}, but input `{input}` to a shape where it is {found}"
     )]
     Disagree { dimension: String, size: usize, input: String, found: usize },
+    #[error("input `{input}` holds {declared}, so it cannot be bound to a value of {bound}")]
+    WrongType { input: String, declared: DataType, bound: DataType },
     #[error("input `{input}` of shape {dims:?} has more elements than any memory can hold")]
     TooLarge { input: String, dims: Vec<usize> },
 }
@@ -77,8 +80,11 @@ impl Bindings {
         let mut facts = HashMap::new();
         for input in inputs {
             let Some(dtype) = input.dtype else { continue };
-            let value = self.values.get(&input.name).filter(|value| value.dtype() == dtype);
-            let fact = match value {
+            let fact = match self.values.get(&input.name) {
+                Some(value) if value.dtype() != dtype => {
+                    let (input, bound) = (input.name, value.dtype());
+                    return Err(InferError::WrongType { input, declared: dtype, bound });
+                }
                 Some(value) => Fact::of_tensor(value),
                 None => Fact::new(dtype, &self.dims(&input, &sizes)?),
             };

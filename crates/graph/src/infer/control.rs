@@ -49,18 +49,31 @@ impl Walk<'_> {
             None => &["then_branch", "else_branch"],
         };
         let mut alternatives = Vec::new();
-        let mut returned: Vec<Vec<Option<Fact>>> = Vec::new();
         for name in wanted {
             let (number, body) = at.named(name)?;
+            let before = self.unknowns.len();
             let inference = self.body(at, name, body, HashMap::new());
-            returned.push(at.returned(body, &inference));
-            alternatives.push((number, inference));
+            alternatives.push((number, body, inference, self.unknowns.split_off(before)));
+        }
+        // A branch that cannot run at these sizes is not the one that a run takes.
+        if alternatives.iter().any(|(_, _, inference, _)| !inference.impossible) {
+            alternatives.retain(|(_, _, inference, _)| !inference.impossible);
+        }
+        let impossible = alternatives.iter().all(|(_, _, inference, _)| inference.impossible);
+        let reason = (alternatives.len() > 1).then_some(Reason::Condition);
+        let returned: Vec<Vec<Option<Fact>>> = alternatives
+            .iter()
+            .map(|(_, body, inference, _)| at.returned(body, inference))
+            .collect();
+        let mut kept = Vec::new();
+        for (number, _, inference, unknowns) in alternatives {
+            self.unknowns.extend(unknowns);
+            kept.push((number, inference));
         }
         let outputs = 0..at.proto.output.len();
         let shapes = outputs.map(|index| agreed(&returned, index)).collect();
-        let reason = (wanted.len() > 1).then_some(Reason::Condition);
-        let bodies = Some(Bodies { alternatives, trips: Some(1) });
-        Ok(Found { shapes, operations: Some(0), bodies, reason })
+        let bodies = Some(Bodies { alternatives: kept, trips: Some(1) });
+        Ok(Found { shapes, operations: Some(0), bodies, reason, impossible })
     }
 
     /// `Loop`: trip count, condition, carried values → carried values, stacked values.
@@ -87,10 +100,14 @@ impl Walk<'_> {
             };
             shapes.push(fact.as_ref().filter(|_| steady).and_then(stacked));
         }
+        let reason = match trips {
+            _ if !steady => Some(unsteady(node, 2)),
+            None => Some(Reason::Trips),
+            Some(_) => None,
+        };
         let trips = trips.filter(|_| steady);
-        let reason = trips.is_none().then_some(Reason::Trips);
         let bodies = Some(Bodies { alternatives: vec![(number, inference)], trips });
-        Ok(Found { shapes, operations: Some(0), bodies, reason })
+        Ok(Found { shapes, operations: Some(0), bodies, reason, impossible: false })
     }
 
     /// `Scan`: state, sequences → state, stacked values.
@@ -127,10 +144,10 @@ impl Walk<'_> {
             };
             shapes.push(fact.as_ref().filter(|_| steady).and_then(stacked));
         }
-        let reason = (!steady).then_some(Reason::Trips);
+        let reason = (!steady).then(|| unsteady(node, 0));
         let trips = steady.then_some(trips as u64);
         let bodies = Some(Bodies { alternatives: vec![(number, inference)], trips });
-        Ok(Found { shapes, operations: Some(0), bodies, reason })
+        Ok(Found { shapes, operations: Some(0), bodies, reason, impossible: false })
     }
 
     fn body(
@@ -211,6 +228,13 @@ fn steady(given: &[Option<Fact>], returned: &[Option<Fact>]) -> (Vec<Option<Shap
         // One that changes can change the others the next time.
         None => (given.iter().map(|_| None).collect(), false),
     }
+}
+
+/// Why what is carried from run to run is not of one shape.
+fn unsteady(node: &Node<'_>, first: usize) -> Reason {
+    let carried = first..node.inputs.len();
+    let unknown = carried.filter_map(|index| node.optional(index).err()).next();
+    unknown.unwrap_or(Reason::Unsteady)
 }
 
 /// Whether a loop's body always asks to go on: it says so, or hands back the condition it got.

@@ -22,6 +22,8 @@ mod normalize;
 pub(crate) mod operator;
 mod pick;
 mod product;
+#[cfg(test)]
+mod property;
 mod quantize;
 mod recur;
 mod reduce;
@@ -58,6 +60,8 @@ pub struct Inference {
     pub(crate) operations: HashMap<usize, u64>,
     /// What the bodies of each node hold, by its index.
     pub(crate) bodies: HashMap<usize, Bodies>,
+    /// Whether a node in it cannot run at these sizes.
+    impossible: bool,
 }
 
 /// A node of which something is not known.
@@ -96,6 +100,9 @@ pub enum Reason {
     /// How often a `Loop` runs its body is not known: it is counted once.
     #[error("only a run can tell how often the body is run; it is counted once")]
     Trips,
+    /// A value has another shape in each run of a body: the body is counted once, as it first runs.
+    #[error("a value changes its shape from one run of the body to the next; it is counted once")]
+    Unsteady,
 }
 
 /// Finds the type and shape of every value, with symbolic dimensions as bound.
@@ -150,11 +157,15 @@ struct Found {
     bodies: Option<Bodies>,
     /// Why, where something is missing.
     reason: Option<Reason>,
+    /// Whether it cannot run at these sizes.
+    impossible: bool,
 }
 
 impl From<Reason> for Found {
     fn from(reason: Reason) -> Found {
-        Found { shapes: Vec::new(), operations: None, bodies: None, reason: Some(reason) }
+        let impossible = matches!(reason, Reason::Invalid(_) | Reason::TooLarge);
+        let reason = Some(reason);
+        Found { shapes: Vec::new(), operations: None, bodies: None, reason, impossible }
     }
 }
 
@@ -204,7 +215,7 @@ impl Walk<'_> {
             Err(reason) => (None, Some(reason)),
         };
         let shapes = shapes.into_iter().map(Some).collect();
-        Found { shapes, operations, bodies: None, reason }
+        Found { shapes, operations, bodies: None, reason, impossible: false }
     }
 
     /// Notes what was found of a node, and gives the reason if anything is missing.
@@ -217,6 +228,7 @@ impl Walk<'_> {
         found: &mut Inference,
     ) -> Option<Reason> {
         let mut reason = result.reason;
+        found.impossible |= result.impossible;
         found.operations.extend(result.operations.map(|operations| (index, operations)));
         found.bodies.extend(result.bodies.map(|bodies| (index, bodies)));
         let mut shapes = result.shapes.into_iter();

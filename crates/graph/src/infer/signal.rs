@@ -42,7 +42,7 @@ fn transform(node: &Node<'_>) -> Shapes {
     }
     let (onesided, inverse) = (node.flag("onesided"), node.flag("inverse"));
     if onesided && inverse {
-        return Err(invalid("a one-sided inverse transform is not followed"));
+        return Err(Reason::Operator("ai.onnx::DFT, one-sided and inverse".to_owned()));
     }
     if onesided {
         dims[along] = dims[along] / 2 + 1;

@@ -47,10 +47,6 @@ impl Answer {
 }
 
 impl Transport {
-    pub(super) fn endpoint(&self) -> &Address {
-        &self.endpoint
-    }
-
     pub(super) fn new(endpoint: Address, token: Option<Token>) -> Transport {
         // Certificates that the machine trusts, as people behind a company's proxy need them.
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();

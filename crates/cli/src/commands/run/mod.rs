@@ -54,7 +54,11 @@ fn choose(store: &Store, name: &str, args: &RunArgs) -> anyhow::Result<Chosen> {
         (None, [only]) => *only,
         (None, several) => match several.iter().find(|component| component.role.0 == "model") {
             Some(component) => component,
-            None => bail!("`{name}` has {}; choose with --component: {}", plural(several.len(), "component"), roles.join(", ")),
+            None => bail!(
+                "`{name}` has {}; choose with --component: {}",
+                plural(several.len(), "component"),
+                roles.join(", ")
+            ),
         },
         (Some(role), all) => {
             let found = all.iter().find(|component| component.role.0 == *role);
@@ -100,7 +104,8 @@ async fn run_all(
         let runs = repeat(&engine, &loaded, &prepared.tensors, args)
             .await
             .with_context(|| format!("running `{name}`"))?;
-        models.push(ModelReport::new(manifest, component, &loaded, &sidecars, prepared, runs, args)?);
+        models
+            .push(ModelReport::new(manifest, component, &loaded, &sidecars, prepared, runs, args)?);
     }
     drop(spinner);
     let memory = Memory::new(before, process_memory(), &engine.stats().await?, &models);

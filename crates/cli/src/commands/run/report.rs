@@ -7,9 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use holdfast_devices::{DeviceInfo, Loaded, ProcessMemory, Returned, Stats};
 use holdfast_graph::{DataType, Tensor};
-use holdfast_models::input::{
-    Labels, Pooling, PoolingMode, Prepared, Scored, Sidecars, npy, pool,
-};
+use holdfast_models::input::{Labels, Pooling, PoolingMode, Prepared, Scored, Sidecars, npy, pool};
 use holdfast_models::{Component, Manifest};
 use serde_json::{Value, json};
 
@@ -91,9 +89,7 @@ fn embeddings(
     };
     let hidden = outputs.iter().find(|output| output.tensor.dims().len() == 3);
     match (pooling, hidden, &prepared.mask) {
-        (Some(pooling), Some(hidden), Some(mask)) => {
-            Ok(Some(pool(&hidden.tensor, mask, pooling)?))
-        }
+        (Some(pooling), Some(hidden), Some(mask)) => Ok(Some(pool(&hidden.tensor, mask, pooling)?)),
         (None, _, _) if args.similarity => bail!(
             "`{model}` does not say how its token vectors become one embedding; add --pool mean"
         ),
@@ -151,12 +147,9 @@ impl Report {
 
     fn print_memory(&self) -> anyhow::Result<()> {
         let Memory { weight_bytes, apart_bytes, private_bytes } = &self.memory;
-        let mut text = format!("{} of weights", bytes(*weight_bytes));
-        if apart_bytes > weight_bytes {
-            text.push_str(&format!(" instead of {}", bytes(*apart_bytes)));
-        }
+        let mut text = format!("weights {}", output::bytes_instead_of(*weight_bytes, *apart_bytes));
         if let Some(private) = private_bytes {
-            text.push_str(&format!(", {} of private memory in all", bytes(*private)));
+            text.push_str(&format!("; private to this process {}", bytes(*private)));
         }
         let DeviceInfo { engine, adapter, .. } = &self.device;
         output::line(format!("memory: {text}"))?;
@@ -262,7 +255,8 @@ impl ModelReport {
         let embeddings = self.embeddings.iter().map(|tensor| ("embeddings", tensor));
         let outputs = self.outputs.iter().map(|output| (output.name.as_str(), &output.tensor));
         for (name, tensor) in outputs.chain(embeddings) {
-            let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+            let plain =
+                |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
             let name: String = name.chars().map(plain).collect();
             let path = folder.join(format!("{}.{name}.npy", self.model));
             let context = || format!("cannot write {}", path.display());
@@ -330,9 +324,12 @@ fn values(tensor: &Tensor) -> Option<Vec<f64>> {
         DataType::U16 => read!(u16),
         DataType::U32 => read!(u32),
         DataType::U64 => read!(u64),
-        DataType::Bool => {
-            tensor.to_vec::<bool>().ok()?.into_iter().map(|value| f64::from(u8::from(value))).collect()
-        }
+        DataType::Bool => tensor
+            .to_vec::<bool>()
+            .ok()?
+            .into_iter()
+            .map(|value| f64::from(u8::from(value)))
+            .collect(),
         DataType::F16 => tensor.to_vec::<half::f16>().ok()?.into_iter().map(f64::from).collect(),
         _ => return None,
     })

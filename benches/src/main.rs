@@ -1,0 +1,59 @@
+//! Benchmarks: `cargo xtask bench SUITE [--only ID,…]`.
+//!
+//! Every figure is a ratio to a peer or to a limit in the same run, and every run is recorded
+//! under `benches/runs/`. A row that misses its goal says so; the goal stays.
+
+mod machine;
+mod python;
+mod record;
+mod spine;
+mod timing;
+
+use anyhow::{Context, Result, bail};
+
+use record::Record;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // Memory is measured in processes of their own, which are this program again.
+    if let [flag, part, rest @ ..] = arguments.as_slice()
+        && flag == "--child"
+    {
+        return spine::child(part, rest);
+    }
+    let (suite, only) = parse(&arguments)?;
+    let mut record = Record::open(&suite)?;
+    match suite.as_str() {
+        "spine" => spine::run(&mut record, &only)?,
+        other => bail!("there is no suite `{other}`; there is: spine"),
+    }
+    record.print();
+    let path = record.save()?;
+    println!("\nrecorded in {}", path.display());
+    Ok(())
+}
+
+/// Which parts to run; empty for all.
+pub(crate) struct Only(Vec<String>);
+
+impl Only {
+    pub(crate) fn wants(&self, id: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|wanted| wanted == id)
+    }
+
+    /// Whether the user named it. What takes very long runs only then.
+    pub(crate) fn names(&self, id: &str) -> bool {
+        self.0.iter().any(|wanted| wanted == id)
+    }
+}
+
+fn parse(arguments: &[String]) -> Result<(String, Only)> {
+    let usage = "usage: cargo xtask bench SUITE [--only ID,ID…]";
+    match arguments {
+        [suite] => Ok((suite.clone(), Only(Vec::new()))),
+        [suite, flag, ids] if flag == "--only" => {
+            Ok((suite.clone(), Only(ids.split(',').map(str::to_owned).collect())))
+        }
+        _ => Err(anyhow::anyhow!(usage)).context("the arguments were not understood"),
+    }
+}

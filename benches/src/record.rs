@@ -1,0 +1,129 @@
+//! The record of a run: what was measured, on what, against which goal.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{self, workspace};
+
+/// A suite's rows and the machine they were measured on.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Record {
+    suite: String,
+    date: String,
+    machine: BTreeMap<String, String>,
+    versions: BTreeMap<String, String>,
+    rows: Vec<Row>,
+}
+
+/// One figure.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Row {
+    /// The id in the table, with a part behind a dot where there are several.
+    pub(crate) id: String,
+    pub(crate) what: String,
+    pub(crate) value: f64,
+    pub(crate) unit: String,
+    /// What it was measured against.
+    pub(crate) peer: String,
+    /// What it has to be; empty for figures that are only reported.
+    pub(crate) goal: String,
+    pub(crate) holds: Option<bool>,
+}
+
+/// A bound on a figure.
+#[derive(Clone, Copy)]
+pub(crate) enum Goal {
+    AtMost(f64),
+    AtLeast(f64),
+    Report,
+}
+
+impl Record {
+    /// Starts a record. Rows of the same suite and day that are not measured again are kept.
+    pub(crate) fn open(suite: &str) -> Result<Record> {
+        let date = machine::date()?;
+        let mut record = Record {
+            suite: suite.to_owned(),
+            date,
+            machine: machine::machine(),
+            versions: machine::versions()?,
+            rows: Vec::new(),
+        };
+        if let Ok(bytes) = std::fs::read(record.path()) {
+            let earlier: Record = serde_json::from_slice(&bytes).context("an earlier record")?;
+            if earlier.machine == record.machine {
+                record.rows = earlier.rows;
+            }
+        }
+        Ok(record)
+    }
+
+    /// Adds a figure, replacing an earlier one of its id, and says it at once.
+    pub(crate) fn add(
+        &mut self,
+        id: &str,
+        what: &str,
+        value: f64,
+        unit: &str,
+        peer: &str,
+        goal: Goal,
+    ) {
+        let (goal, holds) = match goal {
+            Goal::AtMost(bound) => (format!("≤ {bound}"), Some(value <= bound)),
+            Goal::AtLeast(bound) => (format!("≥ {bound}"), Some(value >= bound)),
+            Goal::Report => (String::new(), None),
+        };
+        let row = Row {
+            id: id.to_owned(),
+            what: what.to_owned(),
+            // Six digits are more than any of this is good for.
+            value: format!("{value:.6e}").parse().unwrap_or(value),
+            unit: unit.to_owned(),
+            peer: peer.to_owned(),
+            goal,
+            holds,
+        };
+        println!("{}", row.line());
+        self.rows.retain(|old| old.id != id);
+        self.rows.push(row);
+        self.rows.sort_by(|a, b| a.id.cmp(&b.id));
+    }
+
+    /// Prints all rows, those that do not hold last, where they are seen.
+    pub(crate) fn print(&self) {
+        println!("\n{} on {}", self.suite, self.date);
+        let (missed, held): (Vec<&Row>, Vec<&Row>) =
+            self.rows.iter().partition(|row| row.holds == Some(false));
+        held.iter().chain(&missed).for_each(|row| println!("{}", row.line()));
+        if !missed.is_empty() {
+            println!("{} of {} rows do not hold", missed.len(), self.rows.len());
+        }
+    }
+
+    pub(crate) fn save(&self) -> Result<PathBuf> {
+        let path = self.path();
+        let mut text = serde_json::to_string_pretty(self)?;
+        text.push('\n');
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+
+    fn path(&self) -> PathBuf {
+        workspace().join("benches/runs").join(format!("{}-{}.json", self.suite, self.date))
+    }
+}
+
+impl Row {
+    fn line(&self) -> String {
+        let verdict = match self.holds {
+            Some(true) => "holds",
+            Some(false) => "DOES NOT HOLD",
+            None => "reported",
+        };
+        let value = format!("{:.4} {}", self.value, self.unit);
+        format!("{:<16} {:<62} {value:>18}  {:<10} {verdict}", self.id, self.what, self.goal)
+    }
+}

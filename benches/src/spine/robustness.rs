@@ -1,0 +1,90 @@
+//! S6: an import that is killed at any moment, and a reader that is fed anything.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use holdfast_graph::encode;
+use holdfast_models::Store;
+use holdfast_testkit::Size;
+use holdfast_testkit::synth::{Options, synth};
+
+use crate::machine::workspace;
+use crate::record::{Goal, Record};
+
+const KILLS: u32 = 200;
+const FUZZ_SECONDS: u64 = 30 * 60;
+
+/// Kills real imports, spread evenly over the time that one takes, and looks at the store.
+pub(super) fn kills(record: &mut Record) -> Result<()> {
+    let scratch = tempfile::tempdir()?;
+    let home = scratch.path().join("home");
+    let program = std::env::current_exe()?.with_file_name("holdfast");
+    ensure!(program.is_file(), "{} is missing: use `cargo xtask bench`", program.display());
+    let mut files = Vec::new();
+    // Two versions of one model that have most weights in common: the name is replaced each time.
+    for seed in [0, 1] {
+        let options = Options { size: Size::new(3, 192), count: 2, seed: 7, ..Options::default() };
+        let member = synth("heads".parse()?, &options)?.swap_remove(seed);
+        let path = scratch.path().join(format!("{seed}.onnx"));
+        std::fs::write(&path, encode(&member.model))?;
+        files.push(path);
+    }
+    let import = |file: &std::path::Path| {
+        let mut command = Command::new(&program);
+        command.arg("import").arg(file).args(["--name", "model"]);
+        command.env("HOLDFAST_HOME", &home).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    let started = Instant::now();
+    ensure!(import(&files[0]).status()?.success(), "the first import failed");
+    let whole = started.elapsed();
+
+    let (mut broken, mut killed) = (0, 0);
+    for round in 0..KILLS {
+        // New blobs to write each time: the others are collected first.
+        let store = Store::open(&home)?;
+        store.gc(false)?;
+        let mut child = import(&files[(round as usize + 1) % 2]).spawn()?;
+        std::thread::sleep(whole.mul_f64(1.1 * f64::from(round) / f64::from(KILLS)));
+        killed += u32::from(child.try_wait()?.is_none());
+        child.kill()?;
+        child.wait()?;
+        let report = Store::open(&home)?.verify(None)?;
+        broken += u32::from(!report.problems.is_empty() || report.models != 1);
+    }
+    record.add(
+        "S6.kills",
+        &format!("{KILLS} imports, {killed} of them killed half-way: broken stores"),
+        f64::from(broken),
+        "stores",
+        "",
+        Goal::AtMost(0.0),
+    );
+    Ok(())
+}
+
+/// Fuzzes the reader. The target itself fails on a panic and on memory beyond its limit.
+pub(super) fn fuzz(record: &mut Record) -> Result<()> {
+    let folder = workspace().join("crates/graph");
+    let limit = format!("-max_total_time={FUZZ_SECONDS}");
+    let started = Instant::now();
+    let status = Command::new("cargo")
+        .args(["+nightly", "fuzz", "run", "read", "--", &limit, "-rss_limit_mb=4096"])
+        .current_dir(&folder)
+        .status()
+        .context(
+            "cannot start the fuzzer: it needs a nightly toolchain and `cargo install cargo-fuzz`",
+        )?;
+    let whole = started.elapsed() >= Duration::from_secs(FUZZ_SECONDS);
+    ensure!(whole || !status.success(), "the fuzzer stopped early without finding anything");
+    record.add(
+        "S6.fuzz",
+        "30 minutes of fuzzing the reader: panics or memory beyond the limit",
+        f64::from(u8::from(!status.success())),
+        "findings",
+        "2 × the file + 64 MiB",
+        Goal::AtMost(0.0),
+    );
+    Ok(())
+}
