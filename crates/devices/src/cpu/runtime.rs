@@ -75,7 +75,11 @@ fn find(explicit: Option<&Path>) -> Result<PathBuf, String> {
         return if path.is_file() {
             Ok(path.to_owned())
         } else {
-            Err(format!("there is no ONNX Runtime library at {}", path.display()))
+            let path = path.display();
+            Err(format!(
+                "there is no ONNX Runtime library at {path}; name the library file itself, or leave \
+                 `--onnxruntime` out to use the one that `cargo xtask setup` installs"
+            ))
         };
     }
     let candidates = candidates();
