@@ -6,6 +6,7 @@
 //! too much.
 
 use crate::proto::{AttributeProto, NodeProto};
+use crate::validate::is_onnx;
 
 /// How an operator of the standard domain is compared across versions.
 pub(crate) struct Rule {
@@ -27,8 +28,10 @@ enum Default {
     Text(&'static str),
     /// Every element has this value.
     Every(i64),
+    /// All axes from the last to the first.
+    Reversed,
 }
-use Default::{Every, Float, Int, Text};
+use Default::{Every, Float, Int, Reversed, Text};
 
 const PLAIN: Rule = Rule {
     breaks: &[],
@@ -62,9 +65,10 @@ fn onnx_rule(operator: &str) -> Option<Rule> {
         | "Sigmoid" | "Relu" | "Floor" | "Ceil" | "Round" | "Sign" | "Reciprocal" | "Sin"
         | "Cos" | "Softplus" | "Softsign" | "HardSwish" | "Not" | "And" | "Or" | "Xor"
         | "Equal" | "Greater" | "Less" | "GreaterOrEqual" | "LessOrEqual" | "Max" | "Min"
-        | "Where" | "MatMul" | "Slice" | "Expand" | "Tile" | "NonZero" | "Transpose" | "Concat"
-        | "Clip" | "PRelu" | "Range" | "Size" | "GlobalAveragePool" | "GlobalMaxPool"
-        | "Einsum" | "OneHot" => PLAIN,
+        | "Where" | "MatMul" | "Slice" | "Expand" | "Tile" | "NonZero" | "Concat" | "Clip"
+        | "PRelu" | "Range" | "Size" | "GlobalAveragePool" | "GlobalMaxPool" | "Einsum" => PLAIN,
+        "OneHot" => defaults(&[("axis", Int(-1))]),
+        "Transpose" => defaults(&[("perm", Reversed)]),
         "Mod" => defaults(&[("fmod", Int(0))]),
         "LeakyRelu" => defaults(&[("alpha", Float(0.01))]),
         "Elu" => defaults(&[("alpha", Float(1.0))]),
@@ -96,12 +100,17 @@ fn onnx_rule(operator: &str) -> Option<Rule> {
             defaults(&[("axis", Int(-1)), ("epsilon", Float(1e-5)), ("stash_type", Int(1))])
         }
         "InstanceNormalization" => defaults(&[("epsilon", Float(1e-5))]),
-        "BatchNormalization" => defaults(&[
-            ("epsilon", Float(1e-5)),
-            ("momentum", Float(0.9)),
-            ("training_mode", Int(0)),
-        ]),
-        // The meaning changed at 13; `softmax_axis` knows the case in which it did not.
+        "BatchNormalization" => Rule {
+            defaults: &[
+                ("epsilon", Float(1e-5)),
+                ("momentum", Float(0.9)),
+                ("training_mode", Int(0)),
+            ],
+            // Before 14, further outputs are what switches training on.
+            counts_outputs: true,
+            ..PLAIN
+        },
+        // The meaning changed at 13; `is_last_axis_softmax` knows the case in which it did not.
         "Softmax" | "LogSoftmax" => Rule { breaks: &[13], ..PLAIN },
         "Squeeze" | "Unsqueeze" => axes(&[]),
         "ReduceSum" | "ReduceMean" | "ReduceMax" | "ReduceMin" | "ReduceProd" | "ReduceL1"
@@ -175,29 +184,24 @@ impl Rule {
             Float(value) => attribute.f.unwrap_or(0.0).to_bits() == value.to_bits(),
             Text(value) => attribute.s.as_deref() == Some(value.as_bytes()),
             Every(value) => attribute.ints.iter().all(|int| int == value),
+            Reversed => attribute.ints.iter().rev().copied().eq(0..attribute.ints.len() as i64),
         })
     }
 }
 
 /// Operators that give another result each time, so nothing may ever be equal to them.
 pub(crate) fn is_random(node: &NodeProto) -> bool {
-    let random = matches!(
-        node.op_type.as_str(),
-        "RandomNormal"
-            | "RandomNormalLike"
-            | "RandomUniform"
-            | "RandomUniformLike"
-            | "Multinomial"
-            | "Bernoulli"
-    );
-    // The third operand of Dropout switches training on.
-    random || node.op_type == "Dropout" && node.input.get(2).is_some_and(|name| !name.is_empty())
+    let operator = node.op_type.as_str();
+    operator.starts_with("Random")
+        || matches!(operator, "Multinomial" | "Bernoulli" | "Sampling")
+        // The third operand of Dropout switches training on.
+        || operator == "Dropout" && node.input.get(2).is_some_and(|name| !name.is_empty())
 }
 
 /// The axis of a `Softmax`, if it is the last one. There, the version before 13 (which
 /// flattens all axes from `axis` on) and the one after it (which takes just `axis`) agree.
 pub(crate) fn is_last_axis_softmax(node: &NodeProto, version: i64, rank: Option<usize>) -> bool {
-    if !matches!(node.op_type.as_str(), "Softmax" | "LogSoftmax") || !node.domain.is_empty() {
+    if !matches!(node.op_type.as_str(), "Softmax" | "LogSoftmax") || !is_onnx(&node.domain) {
         return false;
     }
     let attribute = node.attribute.iter().find(|attribute| attribute.name == "axis");

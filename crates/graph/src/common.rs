@@ -27,7 +27,8 @@ pub fn common(left: (&Model, &Fingerprints), right: (&Model, &Fingerprints)) -> 
     let mut found = Common::default();
     for (name, fingerprint) in computed(left.0, left.1).into_iter().rev() {
         let candidates = by_structure.get(&fingerprint.structure).into_iter().flatten();
-        for (other, candidate) in candidates {
+        // From the back as well, so that two symmetrical parts pair up in their order.
+        for (other, candidate) in candidates.rev() {
             if extend(&mut found.binding, fingerprint, candidate) {
                 found.values.push((name.to_owned(), (*other).to_owned()));
                 break;

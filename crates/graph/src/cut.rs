@@ -3,8 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::dtype::DataType;
+use crate::infer::dtypes;
 use crate::model::Model;
-use crate::proto::{GraphProto, ModelProto, TensorTypeProto, TypeProto, TypeValue, ValueInfoProto};
+use crate::proto::{
+    GraphProto, ModelProto, NodeProto, TensorTypeProto, TypeProto, TypeValue, ValueInfoProto,
+};
 use crate::topology::{initializer_names, needs};
 
 /// Why a piece cannot be cut out.
@@ -74,7 +77,7 @@ pub fn cut(model: &Model, inputs: &[&str], outputs: &[&str]) -> Result<Model, Cu
         }
     }
 
-    let types = crate::infer::dtypes(model);
+    let types = dtypes(model);
     let mut piece_inputs = Vec::new();
     for name in unique(inputs) {
         piece_inputs.push(describe(graph, name, &types)?);
@@ -89,12 +92,9 @@ pub fn cut(model: &Model, inputs: &[&str], outputs: &[&str]) -> Result<Model, Cu
     });
 
     let piece = GraphProto {
-        node: graph
-            .node
-            .iter()
-            .zip(&kept)
+        node: (graph.node.iter().zip(&kept))
             .filter(|(_, kept)| **kept)
-            .map(|(n, _)| n.clone())
+            .map(|(node, _)| without_outputs(node, &given, &known))
             .collect(),
         name: graph.name.clone(),
         initializer: (graph.initializer.iter())
@@ -136,6 +136,22 @@ fn without_graph(model: &ModelProto) -> ModelProto {
         functions: model.functions.clone(),
         configuration: model.configuration.clone(),
     }
+}
+
+/// The node with other names for what the piece is given: a node with several outputs may be
+/// needed for one of them while another one is an input of the piece.
+fn without_outputs(
+    node: &NodeProto,
+    given: &HashSet<&str>,
+    taken: &impl Fn(&str) -> bool,
+) -> NodeProto {
+    let mut node = node.clone();
+    for output in node.output.iter_mut().filter(|output| given.contains(output.as_str())) {
+        while taken(output) {
+            output.push_str("_unused");
+        }
+    }
+    node
 }
 
 /// What the file says of a value, or at least its element type.

@@ -66,6 +66,8 @@ pub enum Problem {
     NoOpset(String),
     #[error("opset {version} of ai.onnx is not supported; {oldest} is the oldest that is")]
     OldOpset { version: i64, oldest: i64 },
+    #[error("two versions are declared for the operator domain `{0}`")]
+    TwoOpsets(String),
     #[error("the node has no operator")]
     NoOperator,
     #[error("input `{0}` is produced by nothing")]
@@ -74,6 +76,8 @@ pub enum Problem {
     MissingOutput(String),
     #[error("value `{0}` is produced twice")]
     ProducedTwice(String),
+    #[error("attribute `{0}` is given twice")]
+    AttributeTwice(String),
     #[error("the node depends on its own output")]
     Cycle,
     #[error("dimension {dimension} of `{value}` is absurd")]

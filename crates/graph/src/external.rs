@@ -118,7 +118,9 @@ fn path_inside(folder: &Path, location: &str) -> Result<PathBuf, ExternalProblem
     let outside = || ExternalProblem::Outside(location.to_owned());
     let io = |source| ExternalProblem::Io { location: location.to_owned(), source };
     let relative = Path::new(location);
-    let plain = relative.components().all(|part| matches!(part, Component::Normal(_)));
+    // Some exporters write `./name`.
+    let inside = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+    let plain = relative.components().all(inside);
     if !plain || location.is_empty() || location.contains('\0') {
         return Err(outside());
     }

@@ -8,13 +8,16 @@ use std::collections::{HashMap, HashSet};
 
 use crate::model::Model;
 use crate::proto::{GraphProto, ModelProto, TensorProto};
-use crate::weights::{constant, weights};
+use crate::tensor::Tensor;
+use crate::topology::{bodies, initializer_names};
+use crate::weights::constant;
 
 /// Makes every weight of at least `min_bytes` an initializer of the outermost graph.
 pub fn hoist(model: &Model, min_bytes: usize) -> Model {
     let mut proto: ModelProto = model.proto().clone();
-    let taken_names: HashSet<String> = all_names(model);
-    let mut namer = Namer { taken: taken_names, next: 0 };
+    let mut taken = HashSet::new();
+    all_names(model.graph(), &mut taken);
+    let mut namer = Namer { taken, next: 0 };
     let mut hoisted = Vec::new();
     if let Some(graph) = &mut proto.graph {
         take_constants(graph, min_bytes, &mut hoisted);
@@ -66,13 +69,13 @@ fn hoist_body(
     let mut own = Vec::new();
     take_constants(body, min_bytes, &mut own);
     let returned = returned(body);
-    let large = |tensor: &TensorProto| {
-        tensor.raw_data.as_ref().is_some_and(|bytes| bytes.len() >= min_bytes)
-            && !returned.contains(&tensor.name)
-    };
-    let (out, stay) = std::mem::take(&mut body.initializer).into_iter().partition(large);
-    body.initializer = stay;
-    own.extend::<Vec<_>>(out);
+    body.initializer.retain(|proto| match Tensor::from_proto(proto) {
+        Ok(tensor) if tensor.bytes().len() >= min_bytes && !returned.contains(&proto.name) => {
+            own.push(proto.clone());
+            false
+        }
+        _ => true,
+    });
 
     // Two branches may use one name for different weights, so each gets a new one outside.
     let mut renamed = HashMap::new();
@@ -109,9 +112,14 @@ fn rename(body: &mut GraphProto, names: &HashMap<String, String>) {
 }
 
 fn defines(graph: &GraphProto, name: &str) -> bool {
-    graph.input.iter().any(|input| input.name == name)
-        || graph.initializer.iter().any(|tensor| tensor.name == name)
-        || graph.node.iter().any(|node| node.output.iter().any(|output| output == name))
+    names(graph).any(|defined| defined == name)
+}
+
+/// The names that a graph itself defines.
+fn names(graph: &GraphProto) -> impl Iterator<Item = &str> {
+    let inputs = graph.input.iter().map(|input| input.name.as_str());
+    let outputs = graph.node.iter().flat_map(|node| &node.output).map(String::as_str);
+    inputs.chain(initializer_names(graph)).chain(outputs)
 }
 
 fn for_bodies(node: &mut crate::proto::NodeProto, visit: &mut dyn FnMut(&mut GraphProto)) {
@@ -120,10 +128,12 @@ fn for_bodies(node: &mut crate::proto::NodeProto, visit: &mut dyn FnMut(&mut Gra
     }
 }
 
-fn all_names(model: &Model) -> HashSet<String> {
-    let outputs = model.nodes().into_iter().flat_map(|node| node.output.clone());
-    let inputs = model.graph().input.iter().map(|input| input.name.clone());
-    outputs.chain(inputs).chain(weights(model).into_iter().map(|weight| weight.name)).collect()
+/// Every name in a graph and its bodies.
+fn all_names(graph: &GraphProto, found: &mut HashSet<String>) {
+    found.extend(names(graph).map(str::to_owned));
+    for (_, body) in graph.node.iter().flat_map(bodies) {
+        all_names(body, found);
+    }
 }
 
 struct Namer {

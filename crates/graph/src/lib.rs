@@ -9,6 +9,7 @@
 
 mod canonical;
 mod common;
+mod content;
 pub mod cost;
 mod cut;
 mod digest;

@@ -59,11 +59,9 @@ impl Model {
         scan::scan(&bytes)?;
         let mut proto = ModelProto::decode(bytes)?;
         let mut attacher = Attacher::new(source);
-        if let Some(graph) = &mut proto.graph {
-            weights::for_each_tensor_mut(graph, &mut |tensor: &mut TensorProto| {
-                attacher.attach(tensor)
-            })?;
-        }
+        weights::for_each_tensor_mut(&mut proto, &mut |tensor: &mut TensorProto| {
+            attacher.attach(tensor)
+        })?;
         Model::from_proto(proto)
     }
 

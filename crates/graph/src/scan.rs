@@ -180,9 +180,14 @@ impl Walk<'_> {
                 }
                 1 => at = advance(at, 8, end)?,
                 2 => {
+                    let field = kind.field(tag);
                     let len = self.varint(&mut at, end)?;
-                    let field_end = advance(at, len, end)?;
-                    self.field(kind.field(tag), at, field_end)?;
+                    let field_end = advance(at, len, end).inspect_err(|_| {
+                        if let Field::Message(name, _) = field {
+                            self.path.push(name);
+                        }
+                    })?;
+                    self.field(field, at, field_end)?;
                     at = field_end;
                 }
                 5 => at = advance(at, 4, end)?,
@@ -243,7 +248,7 @@ impl Walk<'_> {
     }
 
     fn place(&self) -> String {
-        if self.path.is_empty() { "the start".to_owned() } else { self.path.join(".") }
+        if self.path.is_empty() { "the outermost level".to_owned() } else { self.path.join(".") }
     }
 }
 

@@ -22,10 +22,12 @@ use std::sync::Arc;
 use prost::Message;
 
 use crate::canonical::{Rule, is_last_axis_softmax, is_random, repeats_kernel, rule};
+use crate::content::{hash_attribute, sparse_digest, tensor_digest};
 use crate::digest::{Digest, Record};
 use crate::dtype::DataType;
+use crate::infer::is_function;
 use crate::model::{Model, Value};
-use crate::proto::{AttributeProto, AttributeType, GraphProto, ModelProto, NodeProto};
+use crate::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TypeValue, ValueInfoProto};
 use crate::tensor::Tensor;
 use crate::topology::{bodies, initializer_names, order};
 use crate::validate::is_onnx;
@@ -64,8 +66,7 @@ pub struct Fingerprints {
 impl Fingerprints {
     /// Fingerprints every value of the outermost graph.
     pub fn new(model: &Model, weights: &WeightTable) -> Fingerprints {
-        let functions = functions_digest(model.proto());
-        let walk = Walk { model, weights, functions };
+        let walk = Walk { model, weights, functions: Functions::new(model.proto()) };
         let scope = walk.outer_scope();
         let values = walk.graph(model.graph(), &mut Vec::new(), scope);
         let model = whole(model, &values);
@@ -113,7 +114,30 @@ impl Known {
 struct Walk<'a> {
     model: &'a Model,
     weights: &'a WeightTable,
-    functions: Option<Digest>,
+    functions: Functions,
+}
+
+/// What is known of the functions that a model defines itself. They are taken as written and
+/// all together, because they may call each other.
+struct Functions {
+    digest: Digest,
+    /// Whether one of them depends on chance.
+    random: bool,
+}
+
+impl Functions {
+    fn new(model: &ModelProto) -> Functions {
+        fn any_random(nodes: &[NodeProto]) -> bool {
+            let inside = |node| bodies(node).any(|(_, body)| any_random(&body.node));
+            nodes.iter().any(|node| is_random(node) || inside(node))
+        }
+        let mut record = Record::new("functions");
+        for function in &model.functions {
+            record.bytes(&function.encode_to_vec());
+        }
+        let random = model.functions.iter().any(|function| any_random(&function.node));
+        Functions { digest: record.finish(), random }
+    }
 }
 
 type Terms<'a> = HashMap<&'a str, Term>;
@@ -127,10 +151,10 @@ impl<'a> Walk<'a> {
         inputs
             .enumerate()
             .map(|(index, input)| {
-                let value = Value::from_proto(input);
                 let leaf = Leaf { input: index, casts: Vec::new() };
-                let rank = value.dims.as_ref().map(Vec::len);
-                (input.name.as_str(), Some(leaf_term(value.dtype, leaf, rank)))
+                let Value { dtype, dims, .. } = Value::from_proto(input);
+                let known = leaf_term(dtype, leaf, dims.map(|dims| dims.len()));
+                (input.name.as_str(), Some(of_type(input, known)))
             })
             .collect()
     }
@@ -144,12 +168,12 @@ impl<'a> Walk<'a> {
     ) -> Terms<'a> {
         for (index, tensor) in graph.initializer.iter().enumerate() {
             let place = Place { bodies: path.clone(), slot: Slot::Initializer(index) };
-            let term = self.weight(&place).unwrap_or_else(|| opaque("initializer", tensor));
+            let term = self.weight(&place).unwrap_or_else(|| constant_term(tensor_digest(tensor)));
             terms.insert(&tensor.name, Some(term));
         }
         for sparse in &graph.sparse_initializer {
             let name = sparse.values.as_ref().map_or("", |values| values.name.as_str());
-            terms.insert(name, Some(opaque("sparse initializer", sparse)));
+            terms.insert(name, Some(constant_term(sparse_digest(sparse))));
         }
         let order = order(graph).expect("a checked model has no cycles");
         for index in order {
@@ -178,22 +202,18 @@ impl<'a> Walk<'a> {
         path: &mut Vec<(usize, usize)>,
         terms: &mut Terms<'a>,
     ) {
-        let constant = Place { bodies: path.clone(), slot: Slot::Constant(index) };
-        if let (Some(weight), Some(output)) = (self.weight(&constant), node.output.first()) {
-            terms.insert(output, Some(weight));
-            return;
-        }
-        if let ("Identity", true, [input], [output]) =
-            (node.op_type.as_str(), is_onnx(&node.domain), &node.input[..], &node.output[..])
+        let builtin = is_onnx(&node.domain) && !is_function(self.model, node);
+        if let (true, [output]) = (builtin, &node.output[..])
+            && let Some(term) = self.plain(node, index, path, terms)
         {
-            let alias = terms.get(input.as_str()).cloned().unwrap_or_default();
-            terms.insert(output, alias);
+            terms.insert(output, term);
             return;
         }
         let term = self.operands(node, index, path, terms).and_then(|operands| {
-            leaf_cast(node, &operands).or_else(|| self.apply(node, &operands))
+            let cast = if builtin { leaf_cast(node, &operands) } else { None };
+            cast.or_else(|| self.apply(node, &operands))
         });
-        for (number, output) in node.output.iter().enumerate() {
+        for (number, output) in node.output.iter().enumerate().filter(|(_, o)| !o.is_empty()) {
             let output_term = term.clone().map(|mut known| {
                 if known.leaf.is_none() {
                     let mut record = Record::new("output");
@@ -206,6 +226,25 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// What the output of a `Constant` or `Identity` stands for; `None` for other nodes.
+    fn plain(
+        &self,
+        node: &NodeProto,
+        index: usize,
+        path: &[(usize, usize)],
+        terms: &Terms<'a>,
+    ) -> Option<Term> {
+        match (node.op_type.as_str(), &node.input[..], &node.attribute[..]) {
+            ("Identity", [input], _) if !input.is_empty() => terms.get(input.as_str()).cloned(),
+            ("Constant", [], [value]) => {
+                let place = Place { bodies: path.to_vec(), slot: Slot::Constant(index) };
+                let strings = || Some(constant_term(tensor_digest(value.t.as_deref()?)));
+                self.weight(&place).or_else(strings).map(Some)
+            }
+            _ => None,
+        }
+    }
+
     /// The node's inputs, then the outputs of its bodies. `None` if one depends on chance.
     fn operands(
         &self,
@@ -214,7 +253,7 @@ impl<'a> Walk<'a> {
         path: &mut Vec<(usize, usize)>,
         terms: &Terms<'a>,
     ) -> Option<Operands> {
-        if is_random(node) {
+        if is_random(node) || self.functions.random && is_function(self.model, node) {
             return None;
         }
         let given = node.input.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
@@ -229,8 +268,7 @@ impl<'a> Walk<'a> {
             path.push((index, number));
             let mut scope = terms.clone();
             for (formal, input) in body.input.iter().enumerate() {
-                scope
-                    .insert(&input.name, Some(bound(path.len(), formal, Value::from_proto(input))));
+                scope.insert(&input.name, Some(of_type(input, bound(path.len(), formal, input))));
             }
             let inner = self.graph(body, path, scope);
             path.pop();
@@ -245,17 +283,18 @@ impl<'a> Walk<'a> {
 
     fn apply(&self, node: &NodeProto, operands: &Operands) -> Term {
         let version = self.model.opset(&node.domain).unwrap_or(0);
-        let rule = rule(&node.domain, &node.op_type);
+        let function = is_function(self.model, node);
+        let rule = if function { None } else { rule(&node.domain, &node.op_type) };
         let mut inputs = operands.inputs.clone();
         let mut record = Record::new("node");
         let domain = if is_onnx(&node.domain) { "" } else { &node.domain };
         record.text(domain).text(&node.op_type).text(&node.overload);
 
         let rank = inputs.first().and_then(|input| input.rank);
-        let last_axis = is_last_axis_softmax(node, version, rank);
+        let last_axis = rule.is_some() && is_last_axis_softmax(node, version, rank);
         match &rule {
-            _ if self.is_function(node) => {
-                record.text("function").digest(&self.functions.unwrap_or(Digest([0; 32])));
+            _ if function => {
+                record.text("function").digest(&self.functions.digest);
             }
             Some(_) if last_axis => {
                 record.text("last axis");
@@ -298,19 +337,16 @@ impl<'a> Walk<'a> {
             record.text(name).number(outputs.len() as u64);
             outputs.iter().for_each(|output| hash_operand(&mut record, output, &mut leaves));
         }
+        // Most nodes depend on what their operands do: one list serves them all.
+        let same = inputs.iter().find(|input| input.leaves[..] == leaves[..]);
         Some(Known {
             hash: record.finish(),
-            leaves: leaves.into(),
+            leaves: same.map_or_else(|| leaves.into(), |input| input.leaves.clone()),
             leaf: None,
             weight: None,
-            rank: output_rank(node, &inputs),
+            rank: rule.and_then(|_| output_rank(node, &inputs)),
             length: None,
         })
-    }
-
-    fn is_function(&self, node: &NodeProto) -> bool {
-        let functions = &self.model.proto().functions;
-        functions.iter().any(|f| f.name == node.op_type && f.domain == node.domain)
     }
 }
 
@@ -359,11 +395,25 @@ fn constant_term(hash: Digest) -> Known {
 }
 
 /// A formal input of a body.
-fn bound(depth: usize, formal: usize, value: Value) -> Known {
+fn bound(depth: usize, formal: usize, input: &ValueInfoProto) -> Known {
+    let Value { dtype, dims, .. } = Value::from_proto(input);
     let mut record = Record::new("bound");
-    let dtype = value.dtype.map_or(0, DataType::to_onnx);
-    record.number(depth as u64).number(formal as u64).number(dtype as u64);
-    Known { rank: value.dims.map(|dims| dims.len()), ..constant_term(record.finish()) }
+    record.number(depth as u64).number(formal as u64);
+    record.number(dtype.map_or(0, DataType::to_onnx) as u64);
+    Known { rank: dims.map(|dims| dims.len()), ..constant_term(record.finish()) }
+}
+
+/// Sequences, maps and optionals have no element type to tell them apart by.
+fn of_type(input: &ValueInfoProto, mut known: Known) -> Known {
+    let value = input.r#type.as_ref().and_then(|r#type| r#type.value.as_ref());
+    if let (Some(r#type), Some(value)) = (&input.r#type, value)
+        && !matches!(value, TypeValue::Tensor(_))
+    {
+        let mut record = Record::new("typed");
+        record.digest(&known.hash).bytes(&r#type.encode_to_vec());
+        known.hash = record.finish();
+    }
+    known
 }
 
 /// An operand that was left out.
@@ -371,17 +421,10 @@ fn nothing() -> Known {
     constant_term(Record::new("nothing").finish())
 }
 
-/// Something that hashes as it is written, such as a tensor of strings.
-fn opaque(kind: &str, message: &impl Message) -> Known {
-    let mut record = Record::new(kind);
-    record.bytes(&message.encode_to_vec());
-    constant_term(record.finish())
-}
-
 /// A cast between integers that is applied to an input belongs to the binding of that input.
 fn leaf_cast(node: &NodeProto, operands: &Operands) -> Option<Known> {
     let [input] = operands.inputs.as_slice() else { return None };
-    if node.op_type != "Cast" || !is_onnx(&node.domain) {
+    if node.op_type != "Cast" {
         return None;
     }
     let from = input.leaf?;
@@ -412,27 +455,6 @@ fn operand_from(rule: &Rule, attribute: &AttributeProto) -> Option<Known> {
     Some(Known { length, ..constant_term(WeightTable::id_of(&tensor).0) })
 }
 
-fn hash_attribute(record: &mut Record, attribute: &AttributeProto) {
-    record.text("attribute").text(&attribute.name).text(&attribute.ref_attr_name);
-    if let Some(tensor) = attribute.t.as_deref().and_then(|t| Tensor::from_proto(t).ok()) {
-        record.text("tensor").digest(&WeightTable::id_of(&tensor).0);
-        return;
-    }
-    // Names and documentation inside a value do not change the function; the rest is written
-    // in one fixed way, so its bytes can be hashed as they are.
-    let kind = AttributeType::try_from(attribute.r#type).unwrap_or(AttributeType::Undefined);
-    let value = AttributeProto {
-        name: String::new(),
-        doc_string: String::new(),
-        r#type: 0,
-        f: attribute.f.or((kind == AttributeType::Float).then_some(0.0)),
-        i: attribute.i.or((kind == AttributeType::Int).then_some(0)),
-        s: attribute.s.clone().or((kind == AttributeType::String).then(Default::default)),
-        ..attribute.clone()
-    };
-    record.text("value").bytes(&value.encode_to_vec());
-}
-
 /// How many dimensions the result has, where that is plain to see.
 fn output_rank(node: &NodeProto, inputs: &[Known]) -> Option<usize> {
     let first = inputs.first().and_then(|input| input.rank);
@@ -448,15 +470,4 @@ fn output_rank(node: &NodeProto, inputs: &[Known]) -> Option<usize> {
         "Gather" => (first? + inputs.get(1)?.rank?).checked_sub(1),
         _ => None,
     }
-}
-
-fn functions_digest(model: &ModelProto) -> Option<Digest> {
-    if model.functions.is_empty() {
-        return None;
-    }
-    let mut record = Record::new("functions");
-    for function in &model.functions {
-        record.bytes(&function.encode_to_vec());
-    }
-    Some(record.finish())
 }

@@ -1,13 +1,14 @@
 //! Checks on a decoded model: every value has one producer, nothing is missing, no cycles,
 //! tensors have the bytes that they claim.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::dtype::DataType;
 use crate::error::{Problem, ReadError};
 use crate::model::OLDEST_OPSET;
 use crate::proto::{
-    DimensionValue, GraphProto, ModelProto, NodeProto, TensorProto, TypeValue, ValueInfoProto,
+    DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, SparseTensorProto,
+    TensorProto, TypeValue, ValueInfoProto,
 };
 use crate::tensor::{Tensor, TensorError, checked_dims};
 use crate::topology::{bodies, initializer_names, order};
@@ -18,14 +19,18 @@ const MAX_DIMENSION: i64 = 1 << 40;
 pub(crate) fn validate(model: &ModelProto) -> Result<(), ReadError> {
     let at_model = |problem| ReadError::Invalid { place: "the model".to_owned(), problem };
     let graph = model.graph.as_ref().ok_or(at_model(Problem::NoGraph))?;
-    if let Some(opset) = model.opset_import.iter().find(|opset| is_onnx(&opset.domain))
-        && opset.version < OLDEST_OPSET
-    {
-        let version = opset.version;
-        return Err(at_model(Problem::OldOpset { version, oldest: OLDEST_OPSET }));
+    let mut versions: HashMap<&str, i64> = HashMap::new();
+    for OperatorSetIdProto { domain, version } in &model.opset_import {
+        let domain = if is_onnx(domain) { "" } else { domain };
+        if domain.is_empty() && *version < OLDEST_OPSET {
+            let version = *version;
+            return Err(at_model(Problem::OldOpset { version, oldest: OLDEST_OPSET }));
+        }
+        if versions.insert(domain, *version).is_some_and(|other| other != *version) {
+            return Err(at_model(Problem::TwoOpsets(domain.to_owned())));
+        }
     }
-    let domains = model.opset_import.iter().map(|opset| opset.domain.as_str()).collect();
-    check_graph(graph, None, &domains, "the graph")
+    check_graph(graph, None, &versions.into_keys().collect(), "the graph")
 }
 
 /// Whether a domain is the standard one, which has two spellings.
@@ -69,13 +74,23 @@ fn check_graph(
         check_tensor(tensor).map_err(|problem| invalid(&at(), problem.into()))?;
     }
 
+    for sparse in &graph.sparse_initializer {
+        check_sparse(sparse).map_err(|problem| invalid(place, problem.into()))?;
+    }
+
     let mut names: HashSet<&str> = HashSet::new();
-    // An initializer may also be listed as an input: older files list all of them.
-    names.extend(graph.input.iter().map(|input| input.name.as_str()));
+    let twice = |name: &str| Err(invalid(place, Problem::ProducedTwice(name.to_owned())));
+    for input in &graph.input {
+        if !names.insert(&input.name) {
+            return twice(&input.name);
+        }
+    }
     let mut initializers = HashSet::new();
     for name in initializer_names(graph) {
-        if !initializers.insert(name) {
-            return Err(invalid(place, Problem::ProducedTwice(name.to_owned())));
+        // An initializer may also be listed as an input: older files list all of them. The
+        // inputs of a body are fed by the node that runs it.
+        if !initializers.insert(name) || outer.is_some() && names.contains(name) {
+            return twice(name);
         }
     }
     names.extend(&initializers);
@@ -110,9 +125,8 @@ fn check_node(
     if node.op_type.is_empty() {
         return Err(invalid(Problem::NoOperator));
     }
-    let declared = domains.contains(node.domain.as_str())
-        || is_onnx(&node.domain) && domains.iter().any(|domain| is_onnx(domain));
-    if !declared {
+    let domain = if is_onnx(&node.domain) { "" } else { &node.domain };
+    if !domains.contains(domain) {
         return Err(invalid(Problem::NoOpset(node.domain.clone())));
     }
     for input in node.input.iter().filter(|name| !name.is_empty()) {
@@ -120,9 +134,18 @@ fn check_node(
             return Err(invalid(Problem::MissingInput(input.clone())));
         }
     }
+    let mut attributes = HashSet::new();
     for attribute in &node.attribute {
+        if !attributes.insert(attribute.name.as_str()) {
+            return Err(invalid(Problem::AttributeTwice(attribute.name.clone())));
+        }
         for tensor in attribute.t.as_deref().into_iter().chain(&attribute.tensors) {
             check_tensor(tensor).map_err(|problem| invalid(problem.into()))?;
+        }
+        for sparse in
+            attribute.sparse_tensor.as_deref().into_iter().chain(&attribute.sparse_tensors)
+        {
+            check_sparse(sparse).map_err(|problem| invalid(problem.into()))?;
         }
     }
     for (attribute, body) in bodies(node) {
@@ -144,6 +167,11 @@ fn check_tensor(tensor: &TensorProto) -> Result<(), TensorError> {
         return Ok(());
     }
     Tensor::from_proto(tensor).map(drop)
+}
+
+fn check_sparse(sparse: &SparseTensorProto) -> Result<(), TensorError> {
+    checked_dims(&sparse.dims)?;
+    sparse.values.iter().chain(&sparse.indices).try_for_each(check_tensor)
 }
 
 fn check_value(value: &ValueInfoProto) -> Result<(), Problem> {

@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use crate::digest::{Digest, Record};
 use crate::dtype::DataType;
 use crate::model::Model;
-use crate::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
+use crate::proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto,
+};
 use crate::tensor::Tensor;
 
 /// Identifies a weight by its type, shape and bytes: the digest of the first two and of the
@@ -92,7 +94,11 @@ pub fn constant(node: &NodeProto) -> Option<Tensor> {
     if node.op_type != "Constant" || !crate::validate::is_onnx(&node.domain) {
         return None;
     }
-    node.attribute.iter().find_map(constant_value)
+    // One value under one name: a file that says more is left as it is.
+    match (&node.input[..], &node.attribute[..], &node.output[..]) {
+        ([], [value], [name]) if !name.is_empty() => constant_value(value),
+        _ => None,
+    }
 }
 
 fn constant_value(attribute: &AttributeProto) -> Option<Tensor> {
@@ -106,25 +112,44 @@ fn constant_value(attribute: &AttributeProto) -> Option<Tensor> {
     }
 }
 
-/// Visits every tensor in a graph and its bodies, to change it in place.
+/// Visits every tensor in a model, those of bodies and functions included, to change it in place.
 pub(crate) fn for_each_tensor_mut<E>(
+    model: &mut ModelProto,
+    visit: &mut impl FnMut(&mut TensorProto) -> Result<(), E>,
+) -> Result<(), E> {
+    if let Some(graph) = &mut model.graph {
+        visit_graph(graph, visit)?;
+    }
+    model.functions.iter_mut().try_for_each(|function| visit_nodes(&mut function.node, visit))
+}
+
+fn visit_graph<E>(
     graph: &mut GraphProto,
     visit: &mut impl FnMut(&mut TensorProto) -> Result<(), E>,
 ) -> Result<(), E> {
     graph.initializer.iter_mut().try_for_each(&mut *visit)?;
-    for attribute in graph.node.iter_mut().flat_map(|node| &mut node.attribute) {
-        attribute
-            .t
-            .as_deref_mut()
-            .into_iter()
-            .chain(&mut attribute.tensors)
-            .try_for_each(&mut *visit)?;
-        let bodies = attribute.g.as_deref_mut().into_iter().chain(&mut attribute.graphs);
-        for body in bodies {
-            for_each_tensor_mut(body, visit)?;
-        }
+    let sparse = graph.sparse_initializer.iter_mut();
+    sparse.flat_map(sparse_parts).try_for_each(&mut *visit)?;
+    visit_nodes(&mut graph.node, visit)
+}
+
+fn visit_nodes<E>(
+    nodes: &mut [NodeProto],
+    visit: &mut impl FnMut(&mut TensorProto) -> Result<(), E>,
+) -> Result<(), E> {
+    for attribute in nodes.iter_mut().flat_map(|node| &mut node.attribute) {
+        let sparse = attribute.sparse_tensor.as_deref_mut().into_iter();
+        let sparse = sparse.chain(&mut attribute.sparse_tensors).flat_map(sparse_parts);
+        let dense = attribute.t.as_deref_mut().into_iter().chain(&mut attribute.tensors);
+        dense.chain(sparse).try_for_each(&mut *visit)?;
+        let mut bodies = attribute.g.as_deref_mut().into_iter().chain(&mut attribute.graphs);
+        bodies.try_for_each(|body| visit_graph(body, visit))?;
     }
     Ok(())
+}
+
+fn sparse_parts(sparse: &mut SparseTensorProto) -> impl Iterator<Item = &mut TensorProto> {
+    sparse.values.iter_mut().chain(&mut sparse.indices)
 }
 
 /// Every weight of a model with the digest of its bytes and its id.

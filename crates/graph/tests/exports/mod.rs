@@ -9,7 +9,7 @@ use holdfast_graph::{DataType, Message, Model, Tensor};
 
 /// The name of each export and its graph.
 pub(crate) fn exports() -> Vec<(String, Model)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/minilm-exports");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut exports: Vec<_> = files
         .filter(|path| path.extension().is_some_and(|extension| extension == "onnx"))
