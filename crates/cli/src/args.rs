@@ -141,6 +141,13 @@ pub(crate) struct ShowArgs {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Weights that other models have too stay. The rest is freed by `holdfast gc`; until then,
+importing the model again writes nothing.
+
+Examples:
+  holdfast rm all-MiniLM-L6-v2
+  holdfast rm first second && holdfast gc")]
 pub(crate) struct RmArgs {
     /// The models
     #[arg(required = true)]
@@ -148,12 +155,26 @@ pub(crate) struct RmArgs {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Reads and hashes everything that the models need. The exit code is 1 if something is damaged
+or missing; importing the model again repairs it.
+
+Examples:
+  holdfast verify
+  holdfast verify all-MiniLM-L6-v2")]
 pub(crate) struct VerifyArgs {
     /// One model [default: all]
     pub(crate) model: Option<String>,
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Removes weights that no model has any more, graphs that were derived from models that are
+gone, and what interrupted imports left. Waits until nobody is importing.
+
+Examples:
+  holdfast gc --dry-run
+  holdfast gc")]
 pub(crate) struct GcArgs {
     /// Only say what would be removed
     #[arg(long)]
@@ -264,6 +285,11 @@ pub(crate) struct SynthArgs {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  holdfast completions bash > ~/.local/share/bash-completion/completions/holdfast
+  holdfast completions zsh > ~/.zfunc/_holdfast
+  holdfast completions fish > ~/.config/fish/completions/holdfast.fish")]
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: clap_complete::Shell,

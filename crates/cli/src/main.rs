@@ -4,15 +4,20 @@ mod args;
 mod commands;
 mod output;
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 use args::{Args, Command};
 use commands::*;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return not_understood(&error),
+    };
     let json = args.global.json;
     match run(args) {
         Ok(code) => code,
@@ -22,6 +27,21 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Help and version go to stdout, what was not understood to stderr.
+fn not_understood(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && std::env::args_os().any(|arg| arg == "--json") {
+        let text = error.render().to_string();
+        output::print_message(text.trim().trim_start_matches("error: "), true);
+    } else if error.kind() == ErrorKind::MissingSubcommand {
+        // clap does so itself, but not where HOLDFAST_HOME is set.
+        let _ = write!(std::io::stderr(), "{}", Args::command().render_help());
+    } else {
+        // Where nobody reads it, the exit code still tells.
+        let _ = error.print();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
 fn run(Args { global, command }: Args) -> anyhow::Result<ExitCode> {
@@ -36,7 +56,7 @@ fn run(Args { global, command }: Args) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(&global, &args)?,
         Command::Doctor => return doctor::run(&global),
         Command::Synth(args) => synth::run(&global, &args)?,
-        Command::Completions(args) => completions::run(&args),
+        Command::Completions(args) => completions::run(&args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -44,11 +44,20 @@ pub(crate) fn print_error(error: &anyhow::Error, json: bool) {
             message = format!("{message}: {cause}");
         }
     }
-    if json {
-        eprintln!("{}", json!({ "error": message }));
-    } else {
-        eprintln!("error: {message}");
-    }
+    print_message(&message, json);
+}
+
+/// An error that is a sentence already.
+pub(crate) fn print_message(message: &str, json: bool) {
+    let text =
+        if json { json!({ "error": message }).to_string() } else { format!("error: {message}") };
+    // Where nobody reads errors, the exit code still tells.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Something that the user should know, but that did not stop us.
+pub(crate) fn warn(message: impl AsRef<str>) {
+    let _ = writeln!(io::stderr(), "warning: {}", message.as_ref());
 }
 
 /// Whether the reader of our output went away, as `head` does.

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Scratch, block_on, minilm_inputs, third_party};
+use common::inputs::minilm_inputs;
+use common::{Scratch, block_on, third_party};
 use holdfast_devices::cpu::Target;
 use holdfast_devices::{Device, Program, Segment};
 use holdfast_models::ImportOptions;

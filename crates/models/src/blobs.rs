@@ -37,7 +37,7 @@ impl Written {
 
 impl Blobs {
     pub(crate) fn open(folder: PathBuf) -> Result<Blobs, StoreError> {
-        fs::create_dir_all(&folder).map_err(|e| StoreError::io("create", &folder, e))?;
+        fs::create_dir_all(&folder).map_err(|e| StoreError::not_writable(&folder, e))?;
         Ok(Blobs { folder, mapped: Mutex::default() })
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use holdfast_graph::Digest;
 
@@ -28,27 +28,13 @@ impl Store {
     pub fn gc(&self, dry_run: bool) -> Result<GcReport, StoreError> {
         let _lock = self.lock_alone()?;
         let mut report = GcReport::default();
-        let models = self.models()?;
-        let graphs: HashSet<String> = models
-            .iter()
-            .flat_map(|model| &model.components)
-            .map(|component| component.graph.graph.to_string())
-            .collect();
-        let mut needed: HashSet<Digest> = models.iter().flat_map(|model| model.blobs()).collect();
-
-        for (path, derived) in self.all_derived()? {
-            match derived {
-                Some(derived) if graphs.contains(&derived.from) => {
-                    needed.extend(derived.graph.blobs());
-                }
-                _ => {
-                    report.derived += 1;
-                    remove(&path, dry_run, &mut report)?;
-                }
-            }
+        let needed = self.needed()?;
+        for path in &needed.stale {
+            report.derived += 1;
+            remove(path, dry_run, &mut report)?;
         }
         for (digest, bytes) in self.blobs.list()? {
-            if !needed.contains(&digest) {
+            if !needed.blobs.contains(&digest) {
                 report.blobs += 1;
                 report.bytes += bytes;
                 if !dry_run {
@@ -68,6 +54,36 @@ impl Store {
         }
         Ok(report)
     }
+
+    /// Fails if a manifest cannot be read: what it needs would be taken for garbage.
+    pub(crate) fn needed(&self) -> Result<Needed, StoreError> {
+        let models = self.models()?;
+        if let Some((name, error)) = models.unreadable.into_iter().next() {
+            return Err(StoreError::UnknownNeeds { name, source: Box::new(error) });
+        }
+        let components = models.readable.iter().flat_map(|model| &model.components);
+        let graphs: HashSet<String> =
+            components.map(|component| component.graph.graph.to_string()).collect();
+        let blobs = models.readable.iter().flat_map(|model| model.blobs()).collect();
+        let mut needed = Needed { blobs, stale: Vec::new() };
+        for (path, derived) in self.all_derived()? {
+            match derived {
+                Some(derived) if graphs.contains(&derived.from) => {
+                    needed.blobs.extend(derived.graph.blobs());
+                }
+                _ => needed.stale.push(path),
+            }
+        }
+        Ok(needed)
+    }
+}
+
+/// What the models of a store need.
+pub(crate) struct Needed {
+    /// The blobs of models and of graphs derived from them.
+    pub(crate) blobs: HashSet<Digest>,
+    /// Derived graphs whose original is gone, or that cannot be read: they can be made again.
+    pub(crate) stale: Vec<PathBuf>,
 }
 
 fn remove(path: &Path, dry_run: bool, report: &mut GcReport) -> Result<(), StoreError> {

@@ -1,15 +1,17 @@
 //! Import: from files on disk to a model in the store.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use holdfast_graph::{DataType, Model, Tensor, is_transposed};
+use holdfast_graph::{DataType, Digest, Model, Tensor, is_transposed};
 
 use crate::blobs::Written;
 use crate::error::StoreError;
 use crate::hash::hashed_weights;
-use crate::layout::{ComponentFile, Layout, Variant, variant_of};
+use crate::layout::{Layout, Variant, parse_stem, variant_of};
 use crate::manifest::{
     Component, FORMAT, Manifest, Provenance, Source, StoredFile, StoredGraph, StoredWeight,
     Transposed,
@@ -52,21 +54,34 @@ impl Store {
         let name = options.name.clone().unwrap_or_else(|| default_name(path));
         check_name(&name)?;
         let layout = Layout::read(path)?;
-        let _lock = self.lock_shared()?;
-        let replaced = self.model(&name).is_ok();
+        self.adding(|added| self.import_layout(path, name, &layout, options, progress, added))
+    }
 
+    fn import_layout(
+        &self,
+        path: &Path,
+        name: String,
+        layout: &Layout,
+        options: &ImportOptions,
+        progress: &mut dyn FnMut(&Path),
+        added: &mut Vec<Digest>,
+    ) -> Result<Imported, StoreError> {
+        let replaced = self.names()?.contains(&name);
         let mut written = Written::default();
         let mut components: Vec<Component> = Vec::new();
-        let wanted = |file: &&ComponentFile| match (&options.variant, &file.variant) {
-            (Some(wanted), Some(named)) => wanted == named,
-            _ => true,
-        };
-        for file in layout.components.iter().filter(wanted) {
+        let mut unwanted: BTreeSet<Variant> = BTreeSet::new();
+        let wants = |variant: &Variant| options.variant.as_ref().is_none_or(|v| v == variant);
+        for file in &layout.components {
+            if let Some(named) = file.variant.as_ref().filter(|named| !wants(named)) {
+                unwanted.insert(named.clone());
+                continue;
+            }
             progress(&file.path);
             let model = read(&file.path)?;
             let weights = hashed_weights(&model);
             let variant = file.variant.clone().unwrap_or_else(|| variant_of(&model, &weights));
-            if options.variant.as_ref().is_some_and(|wanted| *wanted != variant) {
+            if !wants(&variant) {
+                unwanted.insert(variant);
                 continue;
             }
             let same = |other: &&Component| other.role == file.role && other.variant == variant;
@@ -77,7 +92,7 @@ impl Store {
                     second: PathBuf::from(&file.file),
                 });
             }
-            let (graph, new) = self.put_graph(&model, &weights)?;
+            let (graph, new) = self.put_graph(&model, &weights, added)?;
             written.add(new);
             components.push(Component {
                 role: file.role.clone(),
@@ -89,14 +104,15 @@ impl Store {
         }
         if components.is_empty() {
             let asked = options.variant.as_ref().map(ToString::to_string).unwrap_or_default();
-            let named = layout.components.iter().map(|file| file.file.clone());
-            return Err(StoreError::NoSuchVariant { asked, available: named.collect() });
+            let available = unwanted.iter().map(ToString::to_string).collect();
+            let of = path.display().to_string();
+            return Err(StoreError::NoSuchVariant { of, asked, available });
         }
 
         let mut files = BTreeMap::new();
         for (path, file) in &layout.files {
             let bytes = std::fs::read(path).map_err(|e| StoreError::io("read", path, e))?;
-            let (content, _) = self.put_bytes(&bytes)?;
+            let content = self.put_bytes(&bytes, added)?;
             files.insert(file.clone(), StoredFile { content, bytes: bytes.len() as u64 });
         }
         self.blobs.sync()?;
@@ -123,7 +139,7 @@ impl Store {
     ) -> Result<Vec<Transposed>, StoreError> {
         type Key = (u64, DataType, Vec<usize>);
         let mut mirrors: HashMap<Key, Vec<(String, StoredWeight)>> = HashMap::new();
-        for other in self.models()?.into_iter().filter(|other| other.name != name) {
+        for other in self.models()?.readable.into_iter().filter(|other| other.name != name) {
             for weight in other.components.iter().flat_map(|component| &component.graph.weights) {
                 if let Some(sum) = weight.transpose_invariant {
                     let mut dims = weight.dims.clone();
@@ -138,7 +154,7 @@ impl Store {
             let Some(sum) = weight.transpose_invariant else { continue };
             let candidates = mirrors.get(&(sum, weight.dtype, weight.dims.clone()));
             for (model, mirror) in candidates.into_iter().flatten() {
-                if mirror.id != weight.id && self.mirrors(weight, mirror)? {
+                if mirror.id != weight.id && self.mirrors(weight, mirror) {
                     let (weight, of) = (weight.id, mirror.id);
                     found.push(Transposed { weight, of, model: model.clone() });
                     break;
@@ -148,20 +164,33 @@ impl Store {
         Ok(found)
     }
 
-    fn mirrors(&self, left: &StoredWeight, right: &StoredWeight) -> Result<bool, StoreError> {
+    /// Whether one weight is the other transposed. Another model's weight may be damaged, which
+    /// is no reason to refuse this one.
+    fn mirrors(&self, left: &StoredWeight, right: &StoredWeight) -> bool {
         let tensor = |weight: &StoredWeight| {
-            let bytes = self.blob(&weight.content)?;
-            Ok::<_, StoreError>(Tensor::new(weight.dtype, weight.dims.clone(), bytes).ok())
+            let bytes = self.blob(&weight.content).ok()?;
+            Tensor::new(weight.dtype, weight.dims.clone(), bytes).ok()
         };
-        Ok(match (tensor(left)?, tensor(right)?) {
-            (Some(left), Some(right)) => is_transposed(&left, &right),
-            _ => false,
-        })
+        tensor(left).zip(tensor(right)).is_some_and(|(left, right)| is_transposed(&left, &right))
     }
 }
 
 fn read(path: &Path) -> Result<Model, StoreError> {
-    Model::open(path).map_err(|source| StoreError::Model { path: path.to_owned(), source })
+    Model::open(path).map_err(|source| match start_of(path).as_slice() {
+        [] => StoreError::EmptyFile(path.to_owned()),
+        start if start == LFS_POINTER => StoreError::LfsPointer(path.to_owned()),
+        _ => StoreError::Model { path: path.to_owned(), source },
+    })
+}
+
+/// What a file starts with that a clone without Git LFS leaves in a model's place.
+const LFS_POINTER: &[u8] = b"version https://git-lfs";
+
+fn start_of(path: &Path) -> Vec<u8> {
+    let mut start = Vec::new();
+    let read = |file: File| file.take(LFS_POINTER.len() as u64).read_to_end(&mut start);
+    // A file that cannot be read is reported as such, by the error that was there first.
+    if File::open(path).and_then(read).is_err() { vec![0] } else { start }
 }
 
 /// The bytes of weights, each content counted once.
@@ -179,23 +208,23 @@ fn source_of(path: &Path) -> Source {
 /// The name of the folder, or of the file; `model.onnx` says less than the folder it is in.
 fn default_name(path: &Path) -> String {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let text =
-        |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+    let stem = absolute.file_stem().unwrap_or_default().to_string_lossy();
     let name = if absolute.is_dir() {
-        text(absolute.file_name())
+        name_of_folder(&absolute)
+    } else if parse_stem(&stem).0.0 == "model" {
+        let folder = absolute.parent().unwrap_or(&absolute);
+        let outer = folder.parent().filter(|_| folder.ends_with("onnx"));
+        name_of_folder(outer.unwrap_or(folder))
     } else {
-        match text(absolute.file_stem()) {
-            stem if stem == "model" => {
-                let mut folder = absolute.parent();
-                if folder.is_some_and(|folder| folder.ends_with("onnx")) {
-                    folder = folder.and_then(Path::parent);
-                }
-                text(folder.and_then(Path::file_name))
-            }
-            stem => stem,
-        }
+        stem.into_owned()
     };
-    name.chars()
-        .map(|c| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '-' })
-        .collect()
+    let plain = |c: char| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '-' };
+    name.chars().map(plain).collect()
+}
+
+fn name_of_folder(folder: &Path) -> String {
+    // A path such as `..` names the folder only once it is resolved.
+    let resolved = if folder.file_name().is_none() { folder.canonicalize().ok() } else { None };
+    let folder = resolved.as_deref().unwrap_or(folder);
+    folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -131,7 +131,10 @@ const MAX_SIDE_FILE: u64 = 64 << 20;
 impl Layout {
     /// Looks at an `.onnx` file or at a folder.
     pub(crate) fn read(path: &Path) -> Result<Layout, StoreError> {
-        let metadata = std::fs::metadata(path).map_err(|e| StoreError::io("read", path, e))?;
+        let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => StoreError::NothingThere(path.to_owned()),
+            _ => StoreError::io("read", path, error),
+        })?;
         if metadata.is_dir() { Layout::of_folder(path) } else { Ok(Layout::of_file(path)) }
     }
 

@@ -20,6 +20,7 @@ mod layout;
 mod manifest;
 mod store;
 mod verify;
+mod writing;
 
 pub use blobs::Written;
 pub use error::StoreError;
@@ -31,5 +32,5 @@ pub use layout::{Role, Variant, parse_stem};
 pub use manifest::{
     Component, Manifest, Provenance, Source, StoredFile, StoredGraph, StoredWeight, Transposed,
 };
-pub use store::{Derived, Store};
+pub use store::{Derived, Models, Store};
 pub use verify::VerifyReport;

@@ -8,7 +8,7 @@
 //!   store.lock           shared by writers, held alone by `gc`
 //! ```
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -28,6 +28,15 @@ const MIN_BLOB_BYTES: usize = 1024;
 pub struct Store {
     home: PathBuf,
     pub(crate) blobs: Blobs,
+}
+
+/// The models of a store.
+#[derive(Debug, Default)]
+pub struct Models {
+    /// Those that can be used.
+    pub readable: Vec<Manifest>,
+    /// The names of those whose manifest is damaged or newer than this program, and why.
+    pub unreadable: Vec<(String, StoreError)>,
 }
 
 /// A graph that was made from a stored one, such as its lowered form.
@@ -51,7 +60,7 @@ impl Store {
         let blobs = Blobs::open(home.join("blobs"))?;
         let store = Store { home, blobs };
         for folder in [store.models_folder(), store.derived_folder()] {
-            fs::create_dir_all(&folder).map_err(|e| StoreError::io("create", &folder, e))?;
+            fs::create_dir_all(&folder).map_err(|e| StoreError::not_writable(&folder, e))?;
         }
         Ok(store)
     }
@@ -74,29 +83,18 @@ impl Store {
         self.home.join("derived")
     }
 
-    /// Held by everyone who adds blobs before the manifest that names them, so that `gc` does
-    /// not take them for garbage. The lock goes with the process, however it ends.
-    pub(crate) fn lock_shared(&self) -> Result<File, StoreError> {
-        let (file, path) = self.lock_file()?;
-        file.lock_shared().map_err(|e| StoreError::io("lock", &path, e))?;
-        Ok(file)
-    }
-
-    pub(crate) fn lock_alone(&self) -> Result<File, StoreError> {
-        let (file, path) = self.lock_file()?;
-        file.lock().map_err(|e| StoreError::io("lock", &path, e))?;
-        Ok(file)
-    }
-
-    fn lock_file(&self) -> Result<(File, PathBuf), StoreError> {
-        let path = self.home.join("store.lock");
-        let file = File::options().create(true).truncate(false).write(true).open(&path);
-        Ok((file.map_err(|e| StoreError::io("open", &path, e))?, path))
-    }
-
-    /// Every model, in the order of their names.
-    pub fn models(&self) -> Result<Vec<Manifest>, StoreError> {
-        json_files(&self.models_folder())?.iter().map(|path| read_manifest(path)).collect()
+    /// Every model, in the order of their names. One that is damaged does not hide the others.
+    pub fn models(&self) -> Result<Models, StoreError> {
+        let mut models = Models::default();
+        for name in self.names()? {
+            match self.model(&name) {
+                Ok(manifest) => models.readable.push(manifest),
+                // Removed by another process since the names were listed.
+                Err(StoreError::NoSuchModel { .. }) => {}
+                Err(error) => models.unreadable.push((name, error)),
+            }
+        }
+        Ok(models)
     }
 
     /// The names of all models.
@@ -107,22 +105,20 @@ impl Store {
 
     /// One model.
     pub fn model(&self, name: &str) -> Result<Manifest, StoreError> {
-        let path = self.manifest_path(name)?;
-        if !path.is_file() {
-            return Err(self.no_such_model(name)?);
+        match check_name(name).and_then(|()| read_manifest(&self.manifest_path(name))) {
+            Err(error) if error.is_absent() => Err(self.no_such_model(name)?),
+            read => read,
         }
-        read_manifest(&path)
     }
 
     /// Removes a model. Its blobs stay until `gc` finds that no other model has them.
     pub fn remove(&self, name: &str) -> Result<(), StoreError> {
-        let path = self.manifest_path(name)?;
-        match fs::remove_file(&path) {
+        let path = self.manifest_path(name);
+        let remove = || fs::remove_file(&path).map_err(|e| StoreError::io("remove", &path, e));
+        match check_name(name).and_then(|()| remove()) {
             Ok(()) => sync_folder(&self.models_folder()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Err(self.no_such_model(name)?)
-            }
-            Err(error) => Err(StoreError::io("remove", &path, error)),
+            Err(error) if error.is_absent() => Err(self.no_such_model(name)?),
+            Err(error) => Err(error),
         }
     }
 
@@ -140,27 +136,46 @@ impl Store {
     }
 
     pub(crate) fn put_manifest(&self, manifest: &Manifest) -> Result<(), StoreError> {
-        let path = self.manifest_path(&manifest.name)?;
+        let path = self.manifest_path(&manifest.name);
         write_atomically(&path, &to_json(manifest))?;
         sync_folder(&self.models_folder())
     }
 
-    fn manifest_path(&self, name: &str) -> Result<PathBuf, StoreError> {
-        check_name(name)?;
-        Ok(self.models_folder().join(format!("{name}.json")))
+    fn manifest_path(&self, name: &str) -> PathBuf {
+        self.models_folder().join(format!("{name}.json"))
     }
 
-    /// Stores bytes as a blob.
-    pub(crate) fn put_bytes(&self, bytes: &[u8]) -> Result<(Digest, Written), StoreError> {
+    /// Stores bytes as a blob, and notes it in `added` if it is new.
+    pub(crate) fn put_bytes(
+        &self,
+        bytes: &[u8],
+        added: &mut Vec<Digest>,
+    ) -> Result<Digest, StoreError> {
         let digest = Digest::of(bytes);
-        Ok((digest, self.blobs.put(&digest, bytes)?))
+        self.put_blob(&digest, bytes, added)?;
+        Ok(digest)
     }
 
-    /// Stores a graph and its weights. `written` counts weights, not the graph.
+    fn put_blob(
+        &self,
+        digest: &Digest,
+        bytes: &[u8],
+        added: &mut Vec<Digest>,
+    ) -> Result<Written, StoreError> {
+        let written = self.blobs.put(digest, bytes)?;
+        if written.blobs > 0 {
+            added.push(*digest);
+        }
+        Ok(written)
+    }
+
+    /// Stores a graph and its weights, and notes new blobs in `added`. `Written` counts weights,
+    /// not the graph.
     pub(crate) fn put_graph(
         &self,
         model: &Model,
         weights: &WeightTable,
+        added: &mut Vec<Digest>,
     ) -> Result<(StoredGraph, Written), StoreError> {
         let parts =
             graph_only(model, weights, |weight| weight.tensor.bytes().len() >= MIN_BLOB_BYTES);
@@ -169,11 +184,11 @@ impl Store {
         let mut seen = std::collections::HashSet::new();
         for weight in &parts.taken {
             if seen.insert(weight.id) {
-                written.add(self.blobs.put(&weight.content, weight.tensor.bytes())?);
+                written.add(self.put_blob(&weight.content, weight.tensor.bytes(), added)?);
                 stored.push(StoredWeight::new(weight));
             }
         }
-        let (graph, _) = self.put_bytes(&parts.proto.encode_to_vec())?;
+        let graph = self.put_bytes(&parts.proto.encode_to_vec(), added)?;
         self.blobs.sync()?;
         Ok((StoredGraph { graph, weights: stored }, written))
     }
@@ -224,7 +239,7 @@ impl Store {
             derived.format == FORMAT
                 && derived.from == from.to_string()
                 && derived.by == by
-                && derived.graph.blobs().all(|blob| self.blobs.has(&blob))
+                && self.blobs.map(&derived.graph.blobs().collect::<Vec<_>>()).is_ok()
         };
         Ok(derived.filter(usable).map(|derived| derived.graph))
     }
@@ -237,17 +252,18 @@ impl Store {
         model: &Model,
         weights: &WeightTable,
     ) -> Result<StoredGraph, StoreError> {
-        let _lock = self.lock_shared()?;
-        let (graph, _) = self.put_graph(model, weights)?;
-        let derived = Derived {
-            format: FORMAT,
-            from: from.to_string(),
-            by: by.to_owned(),
-            graph: graph.clone(),
-        };
-        write_atomically(&self.derived_path(from, by), &to_json(&derived))?;
-        sync_folder(&self.derived_folder())?;
-        Ok(graph)
+        self.adding(|added| {
+            let (graph, _) = self.put_graph(model, weights, added)?;
+            let derived = Derived {
+                format: FORMAT,
+                from: from.to_string(),
+                by: by.to_owned(),
+                graph: graph.clone(),
+            };
+            write_atomically(&self.derived_path(from, by), &to_json(&derived))?;
+            sync_folder(&self.derived_folder())?;
+            Ok(graph)
+        })
     }
 
     fn derived_path(&self, from: &Digest, by: &str) -> PathBuf {

@@ -1,6 +1,6 @@
 //! Verification: every blob is what its name says, every model is complete and readable.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use holdfast_graph::Digest;
 
@@ -21,17 +21,22 @@ pub struct VerifyReport {
 }
 
 impl Store {
-    /// Checks all models, or just one.
+    /// Checks all models, or just one. Derived graphs are left out: a damaged one is made again.
     pub fn verify(&self, name: Option<&str>) -> Result<VerifyReport, StoreError> {
+        let all = name.is_none();
         let names = match name {
             Some(name) => vec![name.to_owned()],
             None => self.names()?,
         };
+        // Keeps `gc` out. Where this is not possible, the store is one that we may only read.
+        let _lock = self.lock_shared().ok();
         let mut report = VerifyReport::default();
-        let mut checked: HashMap<Digest, bool> = HashMap::new();
+        // Damage is looked at again for every model that it concerns.
+        let mut fine: HashSet<Digest> = HashSet::new();
         for name in names {
             let manifest = match self.model(&name) {
                 Ok(manifest) => manifest,
+                Err(StoreError::NoSuchModel { .. }) if all => continue,
                 Err(error @ StoreError::NoSuchModel { .. }) => return Err(error),
                 Err(error) => {
                     report.problems.push((name, error));
@@ -41,14 +46,12 @@ impl Store {
             report.models += 1;
             let mut whole = true;
             for digest in manifest.blobs() {
-                if let Some(fine) = checked.get(&digest) {
-                    whole &= *fine;
+                if fine.contains(&digest) {
                     continue;
                 }
-                let result = self.blob(&digest);
-                checked.insert(digest, result.is_ok());
-                match result {
+                match self.blob(&digest) {
                     Ok(bytes) => {
+                        fine.insert(digest);
                         report.blobs += 1;
                         report.bytes += bytes.len() as u64;
                     }

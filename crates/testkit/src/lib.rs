@@ -2,7 +2,8 @@
 //!
 //! Everything is seeded and deterministic: a [`Recipe`] always gives the same bytes.
 //! [`Architecture`]s are written with the operators that real exports use; [`families`] have
-//! weights in common; [`Builder`] makes small graphs by hand.
+//! weights in common; [`Builder`] makes small graphs by hand. [`hub`] serves a repository on this
+//! machine; [`crash`] kills processes.
 
 mod architecture;
 mod attention;
@@ -10,9 +11,11 @@ pub mod attribute;
 mod bert;
 mod builder;
 mod clip;
+pub mod crash;
 mod distilbert;
 mod error;
 pub mod families;
+pub mod hub;
 mod layers;
 mod llama;
 mod mask;

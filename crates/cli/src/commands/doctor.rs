@@ -26,11 +26,9 @@ pub(crate) fn run(global: &Global) -> anyhow::Result<ExitCode> {
             findings.push(store_finding(&store));
             findings.push(engine(global, store));
         }
-        Err(error) => findings.push(Finding {
-            what: "store",
-            fine: false,
-            text: format!("{error}; choose another folder with --home DIR or HOLDFAST_HOME"),
-        }),
+        Err(error) => {
+            findings.push(Finding { what: "store", fine: false, text: error.to_string() })
+        }
     }
     let fine = findings.iter().all(|finding| finding.fine);
     if global.json {
@@ -54,9 +52,13 @@ fn processor() -> Finding {
 
 fn store_finding(store: &Store) -> Finding {
     let (fine, text) = match store.models() {
-        Ok(models) => {
-            (true, format!("{} in {}", plural(models.len(), "model"), store.home().display()))
-        }
+        Ok(models) => match models.unreadable.first() {
+            None => {
+                let count = plural(models.readable.len(), "model");
+                (true, format!("{count} in {}", store.home().display()))
+            }
+            Some((name, problem)) => (false, format!("`{name}` cannot be used: {problem}")),
+        },
         Err(error) => (false, error.to_string()),
     };
     Finding { what: "store", fine, text }

@@ -1,5 +1,6 @@
 //! `holdfast gc`
 
+use holdfast_models::GcReport;
 use serde_json::json;
 
 use crate::args::{GcArgs, Global};
@@ -18,6 +19,9 @@ pub(crate) fn run(global: &Global, args: &GcArgs) -> anyhow::Result<()> {
             "partial": report.partial,
             "bytes": report.bytes,
         }));
+    }
+    if report == GcReport::default() {
+        return output::line("nothing to remove");
     }
     let verb = if args.dry_run { "would free" } else { "freed" };
     output::line(format!(

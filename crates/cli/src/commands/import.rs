@@ -39,7 +39,9 @@ pub(crate) fn report(global: &Global, imported: &Imported) -> anyhow::Result<()>
     }
     let there = weight_bytes.saturating_sub(written.bytes);
     let mut line = format!("  weights: {}", bytes(*weight_bytes));
-    if there > 0 {
+    if there > 0 && there == *weight_bytes {
+        line.push_str(", all of them already in the store");
+    } else if there > 0 {
         line.push_str(&format!(", {} of them already in the store", bytes(there)));
     }
     output::line(line)?;

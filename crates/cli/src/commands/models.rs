@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use holdfast_graph::Digest;
-use holdfast_models::Manifest;
+use holdfast_models::{Manifest, Models};
 use serde_json::json;
 
 use crate::args::Global;
@@ -11,7 +11,7 @@ use crate::output::{self, bytes, plural};
 
 pub(crate) fn run(global: &Global) -> anyhow::Result<()> {
     let store = global.store()?;
-    let models = store.models()?;
+    let Models { readable: models, unreadable } = store.models()?;
     let users = users_of_weights(&models);
     let sums: Vec<Sums> = models.iter().map(|model| Sums::new(model, &users)).collect();
     let stored: u64 = users.values().map(|(bytes, _)| bytes).sum();
@@ -30,8 +30,15 @@ pub(crate) fn run(global: &Global) -> anyhow::Result<()> {
         return output::print_json(&json!({
             "home": store.home(),
             "models": rows.collect::<Vec<_>>(),
+            "unreadable": unreadable.iter().map(|(name, problem)| json!({
+                "model": name,
+                "problem": problem.to_string(),
+            })).collect::<Vec<_>>(),
             "weight_bytes": stored,
         }));
+    }
+    for (name, problem) in &unreadable {
+        output::warn(format!("`{name}` cannot be used: {problem}"));
     }
     if models.is_empty() {
         return output::line("no models yet; `holdfast import PATH` adds one");

@@ -22,7 +22,9 @@ pub(crate) fn run(global: &Global, args: &PullArgs) -> anyhow::Result<()> {
     drop(spinner);
 
     let variant = choose_variant(&listing, args.variant.as_deref())?;
-    let folder = store.home().join("downloads").join(repository.as_str());
+    // Each variant has its own folder: what is in it is what will be imported.
+    let precision = variant.as_ref().map_or("all", |variant| &variant.0);
+    let folder = store.home().join("downloads").join(repository.as_str()).join(precision);
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot create {}", folder.display()))?;
     let wanted = |file: &RemoteFile| is_wanted(&file.path, variant.as_ref());
@@ -36,7 +38,8 @@ pub(crate) fn run(global: &Global, args: &PullArgs) -> anyhow::Result<()> {
 
     let options = ImportOptions {
         name: Some(args.name.clone().unwrap_or_else(|| repository.short_name().to_owned())),
-        variant,
+        // Names said which files to get; what is in them may still say another precision.
+        variant: None,
         source: Some(Source::Hub {
             endpoint: hub.endpoint(),
             repository: repository.to_string(),

@@ -15,8 +15,8 @@ use crate::output::{self, bytes, count, plural};
 pub(crate) fn run(global: &Global, args: &ShowArgs) -> anyhow::Result<()> {
     let store = global.store()?;
     let manifest = store.model(&args.model)?;
-    let others: Vec<Manifest> =
-        store.models()?.into_iter().filter(|other| other.name != manifest.name).collect();
+    let mut others = store.models()?.readable;
+    others.retain(|other| other.name != manifest.name);
     let views = manifest
         .components
         .iter()

@@ -107,7 +107,8 @@ fn lowering_id(
     level: Level,
     dims: &BTreeMap<String, usize>,
 ) -> String {
-    let mut id = format!("lowered for {} at {level:?} by {}", target.name(), runtime.build);
+    let Runtime { engine, build, .. } = runtime;
+    let mut id = format!("lowered for {} at {level:?} by {engine} ({build})", target.name());
     if level == Level::All {
         id.push_str(&format!("; processor {}", super::processor::features().join(" ")));
     }

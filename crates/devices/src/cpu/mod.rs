@@ -93,7 +93,7 @@ impl CpuEngine {
         let info = DeviceInfo {
             name: "cpu".to_owned(),
             backend: "cpu".to_owned(),
-            engine: engine_name(&runtime.build),
+            engine: runtime.engine.clone(),
             adapter: processor::name(),
             accelerated: false,
         };
@@ -134,6 +134,12 @@ impl CpuEngine {
     /// The library that is in use.
     pub fn library(&self) -> &Path {
         &self.shared.runtime.library
+    }
+
+    /// The library's environment. A process has only one, so whoever wants a bare session beside
+    /// the engine, as tests and benchmarks do for comparison, makes it from this.
+    pub fn environment(&self) -> &ort::environment::Environment {
+        &self.shared.runtime.environment
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -360,18 +366,6 @@ fn not_loaded(segment: SegmentId) -> DeviceError {
 
 fn not_kept(id: &TensorId) -> DeviceError {
     DeviceError::caller(format!("no tensor `{id}` is kept on this device"))
-}
-
-/// The engine's name and version, from its description of its build.
-fn engine_name(build: &str) -> String {
-    let branch = build.split("git-branch=").nth(1).and_then(|rest| rest.split(',').next());
-    let version = branch.map(|branch| branch.trim_start_matches("rel-"));
-    match version {
-        Some(version) if version.starts_with(|c: char| c.is_ascii_digit()) => {
-            format!("onnxruntime {version}")
-        }
-        _ => "onnxruntime".to_owned(),
-    }
 }
 
 /// Runs what blocks on a thread made for that.

@@ -13,7 +13,10 @@ use crate::error::{DeviceError, ErrorKind};
 pub(crate) struct Runtime {
     pub(crate) environment: Environment,
     pub(crate) library: PathBuf,
-    /// The engine's own description of its build; part of what identifies a lowered graph.
+    /// Name and version, such as `onnxruntime 1.30.0`.
+    pub(crate) engine: String,
+    /// The engine's own description of its build; part of what identifies a lowered graph,
+    /// because two builds of one version may optimise differently.
     pub(crate) build: String,
 }
 
@@ -24,7 +27,9 @@ pub(crate) struct Runtime {
 /// `cargo xtask setup` puts it.
 pub(crate) fn runtime(explicit: Option<&Path>) -> Result<&'static Runtime, DeviceError> {
     static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
-    let loaded = RUNTIME.get_or_init(|| load(explicit));
+    // The loader looks for a relative path in more places than the current folder.
+    let explicit = explicit.map(|path| std::path::absolute(path).unwrap_or(path.to_owned()));
+    let loaded = RUNTIME.get_or_init(|| load(explicit.as_deref()));
     let runtime =
         loaded.as_ref().map_err(|message| DeviceError::new(ErrorKind::Device, message.clone()))?;
     if let Some(explicit) = explicit
@@ -53,7 +58,25 @@ fn load(explicit: Option<&Path>) -> Result<Runtime, String> {
     // What goes wrong comes back as an error; its log lines would only repeat it on stderr.
     environment.set_log_level(ort::logging::LogLevel::Fatal);
     share_arena(&environment).map_err(|e| failed("cannot set up", &e))?;
-    Ok(Runtime { environment, build: ort::info().to_owned(), library })
+    let version = version(&library).map_err(|e| failed("cannot ask the version of", &e))?;
+    let engine = format!("onnxruntime {version}");
+    Ok(Runtime { environment, engine, build: ort::info().to_owned(), library })
+}
+
+/// The library's version. Its description of its build does not always have it, and the crate
+/// has no call for it.
+fn version(library: &Path) -> Result<String, libloading::Error> {
+    use std::ffi::CStr;
+    type GetApiBase = unsafe extern "C" fn() -> *const ort::sys::OrtApiBase;
+    #[expect(unsafe_code, reason = "symbols of a library are untyped")]
+    // SAFETY: the library is loaded already, so no initialiser runs; the symbol has had this
+    // type since the first version, and the text that it leads to is static.
+    unsafe {
+        let loaded = libloading::Library::new(library)?;
+        let base = loaded.get::<GetApiBase>(b"OrtGetApiBase")?();
+        let text = CStr::from_ptr(((*base).GetVersionString)());
+        Ok(text.to_string_lossy().into_owned())
+    }
 }
 
 /// Registers one arena for the activations of all sessions. Each would grow its own otherwise.
@@ -70,12 +93,15 @@ fn share_arena(environment: &Environment) -> ort::Result<()> {
     super::value::check(status)
 }
 
+const WHAT_TO_DO: &str = "In a source tree, run `cargo xtask setup`; elsewhere, put the library \
+                          beside the `holdfast` program or name it with `--onnxruntime FILE`";
+
 fn find(explicit: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(path) = explicit {
         return if path.is_file() {
             Ok(path.to_owned())
         } else {
-            Err(format!("there is no ONNX Runtime library at {}", path.display()))
+            Err(format!("there is no ONNX Runtime library at {}. {WHAT_TO_DO}", path.display()))
         };
     }
     let candidates = candidates();
@@ -83,12 +109,8 @@ fn find(explicit: Option<&Path>) -> Result<PathBuf, String> {
     found.cloned().ok_or_else(|| {
         let tried: Vec<String> =
             candidates.iter().map(|path| format!("  {}", path.display())).collect();
-        format!(
-            "the ONNX Runtime library is missing. In a source tree, run `cargo xtask setup`; \
-             elsewhere, put the library beside the `holdfast` program or name it with \
-             `--onnxruntime FILE`. Looked at:\n{}",
-            tried.join("\n")
-        )
+        let tried = tried.join("\n");
+        format!("the ONNX Runtime library is missing. {WHAT_TO_DO}. Looked at:\n{tried}")
     })
 }
 

@@ -40,7 +40,7 @@ pub enum InputError {
     Output(String),
     #[error(
         "this model does not say which sampling rate it takes \
-         (no `sampling_rate` in preprocessor_config.json); name it"
+         (no `sampling_rate` in preprocessor_config.json); name it with --rate HERTZ"
     )]
     NoSamplingRate,
     #[error(transparent)]

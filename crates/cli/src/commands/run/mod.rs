@@ -46,7 +46,8 @@ fn choose(store: &Store, name: &str, args: &RunArgs) -> anyhow::Result<Chosen> {
         && !manifest.variants().contains(variant)
     {
         let available = manifest.variants().iter().map(ToString::to_string).collect();
-        return Err(StoreError::NoSuchVariant { asked: variant.to_string(), available }.into());
+        let (of, asked) = (name.to_owned(), variant.to_string());
+        return Err(StoreError::NoSuchVariant { of, asked, available }.into());
     }
     let components = manifest.choose(variant.as_ref());
     let roles: Vec<String> = components.iter().map(|c| c.role.to_string()).collect();

@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
 
-mod server;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -11,7 +9,7 @@ use std::time::Duration;
 
 use holdfast_graph::Digest;
 use holdfast_models::hub::{Hub, HubError, Listing, RemoteFile, Repository, Retry, Token};
-use server::{COMMIT, Fault, Server, State};
+use holdfast_testkit::hub::{COMMIT, Fault, Server, State};
 use tempfile::TempDir;
 
 const MODEL: &str = "onnx/model.onnx";

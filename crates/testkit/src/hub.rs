@@ -1,5 +1,7 @@
-//! A small model hub on this machine: one repository, made in code, served over real HTTP, with the
-//! faults that networks and servers have.
+//! A small model hub on this machine: the repository `owner/model`, made in code, served over
+//! real HTTP, with the faults that networks and servers have.
+//!
+//! Whatever is wrong with a request or with the server itself is a panic: it is for tests.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
@@ -11,11 +13,12 @@ use std::thread::JoinHandle;
 use holdfast_graph::Digest;
 use sha1::Digest as _;
 
-pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+/// The commit that every revision leads to.
+pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 /// What goes wrong with one answer.
 #[derive(Clone, Copy)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// The connection breaks after this many bytes of the body.
     Cut(usize),
     /// A range is not looked at.
@@ -38,45 +41,50 @@ pub(crate) enum Fault {
 
 /// A request that reached the server.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
-    pub(crate) path: String,
+pub struct Seen {
+    /// What was asked for.
+    pub path: String,
     headers: HashMap<String, String>,
 }
 
 impl Seen {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    /// A header, by its name in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(String::as_str)
     }
 }
 
 /// What the server has and does.
 #[derive(Default)]
-pub(crate) struct State {
+pub struct State {
     /// Path → bytes, and whether they are in large-file storage.
-    pub(crate) files: BTreeMap<String, (Vec<u8>, bool)>,
+    pub files: BTreeMap<String, (Vec<u8>, bool)>,
     /// Listed in addition, as they are.
-    pub(crate) more_entries: Vec<String>,
+    pub more_entries: Vec<String>,
     /// How many files a page of the listing has.
-    pub(crate) page_len: Option<usize>,
+    pub page_len: Option<usize>,
     /// Where downloads are sent on to, as hubs do.
-    pub(crate) cdn: Option<SocketAddr>,
+    pub cdn: Option<SocketAddr>,
     /// What goes wrong with the next answers to requests whose path contains the text.
-    pub(crate) faults: HashMap<String, VecDeque<Fault>>,
-    pub(crate) seen: Vec<Seen>,
+    pub faults: HashMap<String, VecDeque<Fault>>,
+    /// What was asked so far.
+    pub seen: Vec<Seen>,
 }
 
 /// A server that ends with the test.
-pub(crate) struct Server {
-    pub(crate) address: SocketAddr,
+pub struct Server {
+    /// Where it listens.
+    pub address: SocketAddr,
     state: Arc<Mutex<State>>,
     stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    pub(crate) fn start(state: State) -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+    /// Starts to serve on a free port of this machine.
+    pub fn start(state: State) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("a bound address");
         let state = Arc::new(Mutex::new(state));
         let stopped = Arc::new(AtomicBool::new(false));
         let thread = std::thread::spawn({
@@ -87,31 +95,33 @@ impl Server {
                         return;
                     }
                     // A client that goes away in the middle is its own affair.
-                    let _ = answer(stream.unwrap(), &state);
+                    let _ = answer(stream.expect("a connection"), &state);
                 }
             }
         });
         Server { address, state, stopped, thread: Some(thread) }
     }
 
-    pub(crate) fn endpoint(&self) -> String {
+    /// The address that clients are given.
+    pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    pub(crate) fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state.lock().unwrap());
+    /// Changes what the server has and does.
+    pub fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().expect("no code panics while holding this lock"));
     }
 
     /// Lets the next answers to requests whose path contains the text go wrong.
-    pub(crate) fn fail(&self, path: &str, faults: &[Fault]) {
+    pub fn fail(&self, path: &str, faults: &[Fault]) {
         self.change(|state| {
             state.faults.insert(path.to_owned(), faults.iter().copied().collect());
         });
     }
 
     /// The requests so far whose path contains the text.
-    pub(crate) fn seen(&self, path: &str) -> Vec<Seen> {
-        let state = self.state.lock().unwrap();
+    pub fn seen(&self, path: &str) -> Vec<Seen> {
+        let state = self.state.lock().expect("no code panics while holding this lock");
         state.seen.iter().filter(|seen| seen.path.contains(path)).cloned().collect()
     }
 }
@@ -123,14 +133,14 @@ impl Drop for Server {
         let _ = TcpStream::connect(self.address);
         let ended = self.thread.take().map(JoinHandle::join);
         if !std::thread::panicking() {
-            ended.unwrap().unwrap();
+            ended.expect("it was started").expect("the server did not panic");
         }
     }
 }
 
 fn answer(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     let seen = read_request(&stream)?;
-    let mut state = state.lock().unwrap();
+    let mut state = state.lock().expect("no code panics while holding this lock");
     state.seen.push(seen.clone());
     let queue = state.faults.iter_mut().find(|(path, _)| seen.path.contains(path.as_str()));
     let fault = queue.and_then(|(_, faults)| faults.pop_front());
@@ -206,7 +216,7 @@ fn listing(state: &State, path: &str, query: &str) -> Reply {
     entries.extend(state.files.iter().map(|(path, (bytes, large))| entry(path, bytes, *large)));
     entries.extend(state.more_entries.iter().cloned());
     let page_len = state.page_len.unwrap_or(entries.len());
-    let page: usize = query.split("cursor=").nth(1).map_or(0, |page| page.parse().unwrap());
+    let page: usize = query.split("cursor=").nth(1).map_or(0, |page| page.parse().expect("a page"));
     let headers = if (page + 1) * page_len < entries.len() {
         format!("Link: <{path}?recursive=true&cursor={}>; rel=\"next\"\r\n", page + 1)
     } else {
@@ -244,7 +254,7 @@ fn content(bytes: &[u8], seen: &Seen, fault: Option<Fault>) -> Reply {
     let tag_line = format!("ETag: {tag}\r\n");
     let range =
         seen.header("range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-'));
-    let start: Option<usize> = range.map(|start| start.parse().unwrap());
+    let start: Option<usize> = range.map(|start| start.parse().expect("a range"));
     match (start, fault) {
         (None, _) | (_, Some(Fault::IgnoreRange | Fault::IgnoreRangeAndCut(_))) => {
             Reply::new(200, &tag_line, &body)

@@ -1,0 +1,70 @@
+//! Help teaches.
+
+use clap_complete::Shell;
+
+use crate::support::{Scene, check};
+
+const COMMANDS: [&str; 11] = [
+    "import",
+    "pull",
+    "models",
+    "show",
+    "rm",
+    "verify",
+    "gc",
+    "run",
+    "doctor",
+    "synth",
+    "completions",
+];
+
+#[test]
+fn the_first_help_says_what_there_is() {
+    let scene = Scene::new();
+    check!(scene, scene.ok(&["--help"]), @"");
+    assert_eq!(scene.ok(&["help"]), scene.ok(&["--help"]));
+}
+
+#[test]
+fn every_command_that_takes_arguments_has_examples() {
+    let scene = Scene::new();
+    let top = scene.ok(&["--help"]);
+    for command in COMMANDS {
+        assert!(top.contains(&format!("\n  {command} ")), "{command} is not listed");
+        let help = scene.ok(&[command, "--help"]);
+        let takes = !["models", "doctor"].contains(&command);
+        assert_eq!(takes, help.contains("Examples:\n"), "{help}");
+        for example in help.lines().filter(|line| line.starts_with("  holdfast ")) {
+            assert_eq!(example.split_whitespace().nth(1), Some(command), "{example}");
+        }
+    }
+}
+
+#[test]
+fn without_a_command_help_is_shown_and_the_exit_code_says_so() {
+    let scene = Scene::new();
+    let finished = scene.run(&[]);
+    assert_eq!((finished.code, finished.stdout.as_str()), (Some(2), ""));
+    assert!(finished.stderr.contains("Examples:"), "{}", finished.stderr);
+}
+
+#[test]
+fn completions_know_commands_and_options_in_every_shell() {
+    let scene = Scene::new();
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::PowerShell, Shell::Elvish] {
+        let script = scene.ok(&["completions", &shell.to_string()]);
+        for word in ["import", "similarity", "onnxruntime"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    let bash = scene.path("holdfast.bash");
+    std::fs::write(&bash, scene.ok(&["completions", "bash"])).unwrap();
+    // The shell itself reads the script and completes with it.
+    let script = format!(
+        "source {}; COMP_WORDS=(holdfast ver); COMP_CWORD=1; \
+         _holdfast holdfast ver holdfast; echo \"${{COMPREPLY[@]}}\"",
+        bash.display()
+    );
+    let output = std::process::Command::new("bash").args(["-c", &script]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "verify");
+}

@@ -1,0 +1,16 @@
+//! The `holdfast` program as its users meet it: real processes, their output and exit codes,
+//! and what they leave on disk.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
+
+mod support;
+
+mod bad_input;
+mod crash;
+mod disk;
+mod help;
+mod pipes;
+mod pull;
+mod run;
+mod store;
+mod together;
