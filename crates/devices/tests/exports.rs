@@ -98,9 +98,12 @@ fn run(scratch: &Scratch, lowered: &Lowered, dims: [usize; 2]) -> Tensor {
     let given: BTreeMap<String, Tensor> = minilm_inputs(dims[0], dims[1]).into_iter().collect();
     let inputs = lowered.model.inputs().into_iter().map(|input| {
         let tensor = &given[&input.name];
-        let narrow = || tensor.to_vec::<i64>().unwrap().into_iter().map(|id| id as i32).collect();
         let tensor = match input.dtype {
-            Some(DataType::I32) => Tensor::from_slice::<i32>(tensor.dims(), &(narrow() as Vec<i32>)),
+            Some(DataType::I32) => {
+                let ids: Vec<i64> = tensor.to_vec().unwrap();
+                let ids: Vec<i32> = ids.into_iter().map(|id| id as i32).collect();
+                Tensor::from_slice(tensor.dims(), &ids)
+            }
             _ => Ok(tensor.clone()),
         };
         (input.name, tensor.unwrap())
@@ -114,17 +117,98 @@ fn run(scratch: &Scratch, lowered: &Lowered, dims: [usize; 2]) -> Tensor {
     })
 }
 
+/// Names of the inputs of MiniLM and what another export calls them.
+fn bound(pairs: [(&str, &str); 3]) -> BTreeMap<String, String> {
+    pairs.map(|(ours, theirs)| (ours.to_owned(), theirs.to_owned())).into()
+}
+
+const SAME_NAMES: [(&str, &str); 3] = [
+    ("input_ids", "input_ids"),
+    ("attention_mask", "attention_mask"),
+    ("token_type_ids", "token_type_ids"),
+];
+
 #[test]
-fn probe() {
+fn exports_by_other_tools_share_the_whole_trunk() {
     let bench = Bench::new();
-    println!("npm nodes {} inputs {:?}", bench.npm.model.graph().node.len(), bench.npm.model.inputs());
-    for name in ["torch1-opset11", "torch1-opset14-inputs-reordered", "torch1-opset14-int32-ids", "torch1-opset14-static-shape","torch1-opset17-mean-pooled", "torch2-opset17", "torch2-opset17-sdpa"] {
+    let trunk = bench.npm.model.graph().node.len();
+    assert_eq!(trunk, TRUNK);
+    let renamed = [("input_ids", "ids"), ("attention_mask", "mask"), ("token_type_ids", "types")];
+    for (name, names, casts) in [
+        ("torch1-opset11", SAME_NAMES, &[][..]),
+        ("torch1-opset14-inputs-reordered", renamed, &[]),
+        ("torch1-opset14-int32-ids", SAME_NAMES, &[DataType::I64]),
+        ("torch2-opset17", SAME_NAMES, &[]),
+    ] {
         let other = bench.lowered(name);
         let found = bench.common_with_npm(&other);
-        println!("{name}: nodes {} inputs {:?} outputs {:?} common {} binding {:?} casts {:?} output equal {}", other.model.graph().node.len(), other.model.inputs().iter().map(|i| format!("{} {i}", i.name)).collect::<Vec<_>>(), other.model.outputs().iter().map(|i| format!("{} {i}", i.name)).collect::<Vec<_>>(), found.values.len(), binding(&bench.npm, &other), found.binding, output(&bench.npm)==output(&other));
-        println!("last {:?}", found.values.last());
-        let mut ops: BTreeMap<String, usize> = BTreeMap::new();
-        for n in &other.model.graph().node { *ops.entry(n.op_type.clone()).or_default() += 1; }
-        println!("{ops:?}");
+        assert_eq!(found.values.len(), TRUNK, "{name}");
+        assert_eq!(output(&bench.npm), output(&other), "{name}");
+        assert_eq!(bench.npm.prints.model(), other.prints.model(), "{name}");
+        assert_eq!(binding(&bench.npm, &other), bound(names), "{name}");
+        for (ours, theirs) in &found.binding {
+            assert_eq!(ours.casts, [], "{name}");
+            assert_eq!(theirs.casts, casts, "{name}");
+        }
     }
+}
+
+#[test]
+fn equal_structures_compute_equal_bits() {
+    let bench = Bench::new();
+    let expected = run(&bench.scratch, &bench.npm, [2, 9]);
+    assert_eq!(expected.dims(), [2, 9, 384]);
+    for name in ["torch1-opset11", "torch1-opset14-int32-ids", "torch2-opset17"] {
+        assert_eq!(run(&bench.scratch, &bench.lowered(name), [2, 9]), expected, "{name}");
+    }
+    // And what must not match does not compute the same bits, though nearly the same numbers.
+    let other = run(&bench.scratch, &bench.lowered("torch2-opset17-sdpa"), [2, 9]);
+    assert_ne!(other, expected);
+    let pairs = other.to_vec::<f32>().unwrap().into_iter().zip(expected.to_vec::<f32>().unwrap());
+    assert!(pairs.map(|(one, two)| (one - two).abs()).fold(0.0, f32::max) < 1e-5);
+}
+
+#[test]
+fn a_pooled_export_shares_the_trunk_and_pooling_is_its_head() {
+    let bench = Bench::new();
+    let pooled = bench.lowered("torch1-opset17-mean-pooled");
+    let found = bench.common_with_npm(&pooled);
+    assert_eq!(found.values.len(), TRUNK);
+    assert_eq!(found.values.last().unwrap().0, "last_hidden_state");
+    assert_eq!(binding(&bench.npm, &pooled), bound(SAME_NAMES));
+    assert_ne!(output(&bench.npm), output(&pooled));
+    assert!(pooled.model.graph().node.len() > TRUNK);
+}
+
+#[test]
+fn attention_computed_differently_does_not_match() {
+    let bench = Bench::new();
+    let other = bench.lowered("torch2-opset17-sdpa");
+    assert_ne!(output(&bench.npm), output(&other));
+    // The embeddings and the first projections, before attention begins to differ.
+    let found = bench.common_with_npm(&other);
+    assert_eq!(found.values.len(), 24);
+    assert!(found.values.iter().all(|(ours, _)| !ours.contains("/layer.1/")), "{found:?}");
+}
+
+#[test]
+fn a_static_export_matches_the_dynamic_one_lowered_at_its_sizes_and_only_then() {
+    let bench = Bench::new();
+    let fixed = bench.lowered("torch1-opset14-static-shape");
+    let found = bench.common_with_npm(&fixed);
+    assert_eq!(found.values.len(), 8);
+    assert!(found.values.iter().all(|(ours, _)| !ours.contains("/layer.")), "{found:?}");
+
+    let sizes = [("batch_size", 2), ("sequence_length", 9)];
+    let bound_npm = lowered(&bench.scratch, &third_party(NPM), &sizes);
+    let found = common_of(&bound_npm, &fixed);
+    assert_eq!(found.values.len(), fixed.model.graph().node.len());
+    assert_eq!(output(&bound_npm), output(&fixed));
+    assert_eq!(binding(&bound_npm, &fixed), bound(SAME_NAMES));
+    let expected = run(&bench.scratch, &bound_npm, [2, 9]);
+    assert_eq!(run(&bench.scratch, &fixed, [2, 9]), expected);
+
+    let other_sizes = [("batch_size", 2), ("sequence_length", 10)];
+    let other = lowered(&bench.scratch, &third_party(NPM), &other_sizes);
+    assert_ne!(output(&other), output(&fixed));
 }

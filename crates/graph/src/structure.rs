@@ -330,18 +330,18 @@ impl<'a> Walk<'a> {
         if rule.as_ref().is_some_and(|rule| rule.commutes) {
             inputs.sort_by_key(|input| input.hash);
         }
-        let mut leaves: Vec<Leaf> = Vec::new();
+        let mut leaves = Leaves::default();
         record.number(inputs.len() as u64);
-        inputs.iter().for_each(|input| hash_operand(&mut record, input, &mut leaves));
+        inputs.iter().for_each(|input| leaves.hash_operand(&mut record, input));
         for (name, outputs) in &operands.bodies {
             record.text(name).number(outputs.len() as u64);
-            outputs.iter().for_each(|output| hash_operand(&mut record, output, &mut leaves));
+            outputs.iter().for_each(|output| leaves.hash_operand(&mut record, output));
         }
         // Most nodes depend on what their operands do: one list serves them all.
-        let same = inputs.iter().find(|input| input.leaves[..] == leaves[..]);
+        let same = inputs.iter().find(|input| input.leaves[..] == leaves.named[..]);
         Some(Known {
             hash: record.finish(),
-            leaves: same.map_or_else(|| leaves.into(), |input| input.leaves.clone()),
+            leaves: same.map_or_else(|| leaves.named.into(), |input| input.leaves.clone()),
             leaf: None,
             weight: None,
             rank: rule.and_then(|_| output_rank(node, &inputs)),
@@ -358,22 +358,31 @@ struct Operands {
 /// The structure of all outputs, which share one numbering of leaves.
 fn whole(model: &Model, values: &Terms<'_>) -> Option<Structure> {
     let mut record = Record::new("model");
-    let mut leaves = Vec::new();
+    let mut leaves = Leaves::default();
     for output in &model.graph().output {
         let known = values.get(output.name.as_str())?.as_ref()?;
-        hash_operand(&mut record, known, &mut leaves);
+        leaves.hash_operand(&mut record, known);
     }
     Some(Structure(record.finish()))
 }
 
-fn hash_operand(record: &mut Record, operand: &Known, leaves: &mut Vec<Leaf>) {
-    record.digest(&operand.hash).number(operand.leaves.len() as u64);
-    for leaf in operand.leaves.iter() {
-        let number = leaves.iter().position(|known| known == leaf).unwrap_or_else(|| {
-            leaves.push(leaf.clone());
-            leaves.len() - 1
-        });
-        record.number(number as u64);
+/// Leaves in the order in which operands first name them.
+#[derive(Default)]
+struct Leaves<'a> {
+    named: Vec<Leaf>,
+    numbers: HashMap<&'a Leaf, u64>,
+}
+
+impl<'a> Leaves<'a> {
+    fn hash_operand(&mut self, record: &mut Record, operand: &'a Known) {
+        record.digest(&operand.hash).number(operand.leaves.len() as u64);
+        for leaf in operand.leaves.iter() {
+            let number = *self.numbers.entry(leaf).or_insert_with(|| {
+                self.named.push(leaf.clone());
+                self.named.len() as u64 - 1
+            });
+            record.number(number);
+        }
     }
 }
 

@@ -12,9 +12,8 @@ use bytes::Bytes;
 use exercise::counting::Counting;
 use exercise::exercise;
 use holdfast_graph::proto::ModelProto;
-use holdfast_graph::{DataType, Message, Model, Tensor, encode};
+use holdfast_graph::{DataType, Message, Tensor, encode};
 use holdfast_testkit::Numbers;
-use holdfast_testkit::random::{self, transform};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -37,7 +36,7 @@ fn exports_survive_damage() {
 
 #[test]
 fn built_models_are_read_and_survive_damage() {
-    for model in built() {
+    for model in samples::models() {
         let bytes = encode(&model);
         assert!(exercise(bytes.clone().into()));
         damage(&bytes, COPIES / 2);
@@ -53,28 +52,6 @@ fn nasty_files_do_no_harm() {
         exercise(bytes.clone().into());
         damage(&bytes, COPIES);
     }
-}
-
-/// Writes the starting points of the fuzzer where `HOLDFAST_SEEDS` says, if it does.
-#[test]
-fn seeds_are_written_where_asked() {
-    let Some(folder) = std::env::var_os("HOLDFAST_SEEDS").map(PathBuf::from) else { return };
-    std::fs::create_dir_all(&folder).unwrap();
-    for (index, model) in built().iter().enumerate() {
-        std::fs::write(folder.join(format!("built-{index}")), encode(model)).unwrap();
-    }
-    for path in files("corpus") {
-        std::fs::copy(&path, folder.join(path.file_name().unwrap())).unwrap();
-    }
-}
-
-/// Small models of every kind that the testkit makes.
-fn built() -> Vec<Model> {
-    let mut models: Vec<Model> = (0..40).map(random::graph).collect();
-    models.extend((0..20).map(|seed| transform::disguise(&random::graph(seed), seed).0));
-    models.extend(samples::architectures());
-    models.push(samples::with_everything());
-    models
 }
 
 /// The graph with a zero in place of every weight.

@@ -1,9 +1,8 @@
 //! What running models takes, against numbers worked out by hand.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod exports;
+mod zeroed;
 
-use exports::exports;
 use holdfast_graph::DataType::{Bool, F32, I64};
 use holdfast_graph::cost::{Cost, NodeCost, cost};
 use holdfast_graph::infer::{Bindings, Reason};
@@ -11,6 +10,7 @@ use holdfast_graph::proto::GraphProto;
 use holdfast_graph::{Model, Tensor};
 use holdfast_testkit::attribute::{graph, int, ints};
 use holdfast_testkit::{Builder, Init, fixed};
+use zeroed::exports;
 
 fn of(model: &Model) -> Cost {
     cost(model, &Bindings::new()).unwrap()

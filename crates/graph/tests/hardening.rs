@@ -14,7 +14,9 @@ use holdfast_graph::proto::{
     OperatorSetIdProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, TypeValue,
     ValueInfoProto,
 };
-use holdfast_graph::{DataType, FREE_BYTES, Message, Model, ReadError, WireProblem, encode};
+use holdfast_graph::{
+    DataType, FREE_BYTES, Fingerprints, Message, Model, ReadError, WeightTable, WireProblem, encode,
+};
 use holdfast_testkit::attribute;
 use samples::{matrix, model};
 
@@ -347,12 +349,35 @@ mod graphs {
         });
         graph(&mut proto).node.reverse();
         let model = Model::from_proto(proto.clone()).unwrap();
-        let table = holdfast_graph::WeightTable::new(&model);
-        assert!(holdfast_graph::Fingerprints::new(&model, &table).get("wide").is_some());
+        let prints = Fingerprints::new(&model, &WeightTable::new(&model));
+        assert!(prints.get("wide").is_some());
         // Closing the circle over all of it is found as well.
         graph(&mut proto).node.last_mut().unwrap().input.push("v49999".to_owned());
         graph(&mut proto).node[50_000].input[0] = "wide".to_owned();
         assert!(Model::from_proto(proto).unwrap_err().to_string().contains("its own output"));
+    }
+
+    #[test]
+    fn values_of_thousands_of_inputs_are_fingerprinted_in_good_time() {
+        const INPUTS: usize = 2_000;
+        let mut proto = small().into_proto();
+        let input = graph(&mut proto).input[0].clone();
+        for index in 0..INPUTS {
+            let name = format!("x{index}");
+            graph(&mut proto).input.push(ValueInfoProto { name, ..input.clone() });
+            graph(&mut proto).node.push(NodeProto {
+                input: vec![format!("x{index}"), format!("v{index}")],
+                output: vec![format!("v{}", index + 1)],
+                op_type: "Sub".to_owned(),
+                ..NodeProto::default()
+            });
+        }
+        graph(&mut proto).node[2].input[1] = "a".to_owned();
+        let model = Model::from_proto(proto).unwrap();
+        let prints = Fingerprints::new(&model, &WeightTable::new(&model));
+        let last = prints.get(&format!("v{INPUTS}")).unwrap();
+        assert_eq!(last.leaves.len(), INPUTS + 1);
+        assert_eq!(last.leaves[0].input, INPUTS);
     }
 }
 

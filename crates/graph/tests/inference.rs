@@ -2,15 +2,15 @@
 //! bodies, and what happens when sizes are not bound.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod exports;
+mod zeroed;
 
-use exports::exports;
 use holdfast_graph::DataType::{Bool, F32, I64};
 use holdfast_graph::infer::{Bindings, InferError, Reason, dtypes, infer};
 use holdfast_graph::proto::GraphProto;
 use holdfast_graph::{Dim, Model, Tensor};
 use holdfast_testkit::attribute::{graph, int, ints};
 use holdfast_testkit::{Architecture, Builder, Init, Recipe, fixed, named, random};
+use zeroed::exports;
 
 fn scalar<T: holdfast_graph::Element>(value: T) -> Tensor {
     Tensor::from_slice(&[], &[value]).unwrap()

@@ -3,8 +3,8 @@
 //! How to run it (needs a nightly toolchain and `cargo install cargo-fuzz`), from `crates/graph`:
 //!
 //! ```text
-//! HOLDFAST_SEEDS=fuzz/corpus/read cargo test --test corpus    # seeds, once
-//! cargo +nightly fuzz run read -- -max_len=65536 -max_total_time=1800
+//! cargo run --example seeds -- fuzz/corpus/read    # once
+//! cargo +nightly fuzz run read fuzz/corpus/read tests/corpus -- -max_len=8192 -max_total_time=1800
 //! ```
 //!
 //! A failing input is left in `fuzz/artifacts/read`. Make it small with

@@ -135,6 +135,8 @@ impl Draw<'_> {
         let (name, text) = *self.pick(TEXTS);
         let text = Some(bytes::Bytes::from_static(text.as_bytes()));
         found.push(AttributeProto { name: name.to_owned(), s: text, ..AttributeProto::default() });
+        let mut names = std::collections::HashSet::new();
+        found.retain(|attribute| names.insert(attribute.name.clone()));
         found
     }
 

@@ -11,6 +11,7 @@ use holdfast_graph::proto::{
     StringStringEntryProto, TensorProto, ValueInfoProto,
 };
 use holdfast_graph::{DataType, Model, Tensor};
+use holdfast_testkit::random::{self, transform};
 use holdfast_testkit::{Architecture, Builder, Recipe, Size, attribute, fixed};
 
 /// A model over inputs of 2 × 2 numbers that returns what `build` makes of them.
@@ -179,4 +180,13 @@ pub(crate) fn architectures() -> Vec<Model> {
     let recipe = Recipe { size, ..Recipe::tiny(1) };
     let members = Architecture::ALL.into_iter().flat_map(|kind| kind.build(&recipe).unwrap());
     members.map(|member| member.model).collect()
+}
+
+/// Small models of every kind that the testkit makes.
+pub(crate) fn models() -> Vec<Model> {
+    let mut models: Vec<Model> = (0..40).map(random::graph).collect();
+    models.extend((0..20).map(|seed| transform::disguise(&random::graph(seed), seed).0));
+    models.extend(architectures());
+    models.push(with_everything());
+    models
 }

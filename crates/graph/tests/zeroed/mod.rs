@@ -1,4 +1,4 @@
-//! The seven real exports beside this folder, without their weights: graphs are what these
+//! The seven real exports, without their weights: graphs are what these
 //! tests are about, so the external tensors become zeros of the right size.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
