@@ -124,7 +124,8 @@ impl Row {
             None => "reported",
         };
         let small = self.value != 0.0 && self.value.abs() < 1e-3;
-        let value = if small { format!("{:.1e}", self.value) } else { format!("{:.4}", self.value) };
+        let value =
+            if small { format!("{:.1e}", self.value) } else { format!("{:.4}", self.value) };
         let value = format!("{value} {}", self.unit);
         format!("{:<16} {:<62} {value:>18}  {:<10} {verdict}", self.id, self.what, self.goal)
     }
