@@ -123,7 +123,10 @@ impl Row {
             Some(false) => "DOES NOT HOLD",
             None => "reported",
         };
-        let value = format!("{:.4} {}", self.value, self.unit);
+        let small = self.value != 0.0 && self.value.abs() < 1e-3;
+        let value =
+            if small { format!("{:.1e}", self.value) } else { format!("{:.4}", self.value) };
+        let value = format!("{value} {}", self.unit);
         format!("{:<16} {:<62} {value:>18}  {:<10} {verdict}", self.id, self.what, self.goal)
     }
 }

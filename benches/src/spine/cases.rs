@@ -161,10 +161,9 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// The engine has to be started before, because it loads the library.
-    pub(crate) fn new(path: &std::path::Path) -> Result<Plain> {
+    pub(crate) fn new(bench: &Bench, path: &std::path::Path) -> Result<Plain> {
         let build = || -> ort::Result<Session> {
-            Session::builder(&ort::init().build()?)?
+            Session::builder(bench.engine.environment())?
                 .with_optimization_level(GraphOptimizationLevel::All)?
                 .with_intra_threads(1)?
                 .commit_from_file(path)

@@ -89,7 +89,7 @@ fn speed(record: &mut Record, paths: &[std::path::PathBuf]) -> Result<()> {
     first.dims.insert("batch_size".to_owned(), 1);
     let second = bench.load(first)?;
     let feed = inputs(&MINILM, &second.inputs, 1, 128)?;
-    let mut plain = Plain::new(&MINILM.path())?;
+    let mut plain = Plain::new(&bench, &MINILM.path())?;
     let [ours, theirs] = alternate(
         60,
         [&mut || bench.run(&second, &feed).map(drop), &mut || plain.run(&feed).map(drop)],
@@ -112,7 +112,7 @@ fn speed(record: &mut Record, paths: &[std::path::PathBuf]) -> Result<()> {
     let last = loaded.last().context("there are adapters")?;
     let feed = inputs(&MINILM, &last.inputs, 1, 128)?;
     let path = paths.last().context("there are adapters")?;
-    let mut plain = Plain::new(path)?;
+    let mut plain = Plain::new(&bench, path)?;
     let [ours, theirs] = alternate(
         30,
         [&mut || bench.run(last, &feed).map(drop), &mut || plain.run(&feed).map(drop)],

@@ -1,21 +1,22 @@
 //! S6: an import that is killed at any moment, and a reader that is fed anything.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use holdfast_graph::encode;
 use holdfast_models::Store;
 use holdfast_testkit::Size;
+use holdfast_testkit::crash::kill_during;
 use holdfast_testkit::synth::{Options, synth};
 
 use crate::machine::workspace;
 use crate::record::{Goal, Record};
 
-const KILLS: u32 = 200;
+const KILLS: usize = 200;
 const FUZZ_SECONDS: u64 = 30 * 60;
 
-/// Kills real imports, spread evenly over the time that one takes, and looks at the store.
+/// Kills real imports, at moments spread over the time that one takes, and looks at the store.
 pub(super) fn kills(record: &mut Record) -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let home = scratch.path().join("home");
@@ -30,32 +31,26 @@ pub(super) fn kills(record: &mut Record) -> Result<()> {
         std::fs::write(&path, encode(&member.model))?;
         files.push(path);
     }
-    let import = |file: &std::path::Path| {
+    let import = |round: usize| {
         let mut command = Command::new(&program);
-        command.arg("import").arg(file).args(["--name", "model"]);
-        command.env("HOLDFAST_HOME", &home).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg("import").arg(&files[round % 2]).args(["--name", "model"]);
+        command.env("HOLDFAST_HOME", &home);
         command
     };
-    let started = Instant::now();
-    ensure!(import(&files[0]).status()?.success(), "the first import failed");
-    let whole = started.elapsed();
-
-    let (mut broken, mut killed) = (0, 0);
-    for round in 0..KILLS {
-        // New blobs to write each time: the others are collected first.
+    ensure!(import(1).output()?.status.success(), "the first import failed");
+    let mut broken = 0;
+    let look = |_, _| -> Result<()> {
         let store = Store::open(&home)?;
-        store.gc(false)?;
-        let mut child = import(&files[(round as usize + 1) % 2]).spawn()?;
-        std::thread::sleep(whole.mul_f64(1.1 * f64::from(round) / f64::from(KILLS)));
-        killed += u32::from(child.try_wait()?.is_none());
-        child.kill()?;
-        child.wait()?;
-        let report = Store::open(&home)?.verify(None)?;
+        let report = store.verify(None)?;
         broken += u32::from(!report.problems.is_empty() || report.models != 1);
-    }
+        // The next import has new blobs to write: those of the other version are collected.
+        store.gc(false)?;
+        Ok(())
+    };
+    kill_during(KILLS, 6, import, look)?;
     record.add(
         "S6.kills",
-        &format!("{KILLS} imports, {killed} of them killed half-way: broken stores"),
+        &format!("{KILLS} imports killed, each at another moment: broken stores"),
         f64::from(broken),
         "stores",
         "",

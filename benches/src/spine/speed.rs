@@ -10,7 +10,7 @@ pub(super) fn run(record: &mut Record) -> Result<()> {
     let bench = Bench::new()?;
     let peer = "plain session, default settings";
     let loaded = bench.load(bench.segment(&MINILM.path(), "minilm")?)?;
-    let mut plain = Plain::new(&MINILM.path())?;
+    let mut plain = Plain::new(&bench, &MINILM.path())?;
     for batch in [1, 8] {
         let feed = inputs(&MINILM, &loaded.inputs, batch, 128)?;
         let rounds = if batch == 1 { 60 } else { 20 };
@@ -29,7 +29,7 @@ pub(super) fn run(record: &mut Record) -> Result<()> {
     }
     for case in REAL.iter().filter(|case| case.id.starts_with("rapidocr")) {
         let loaded = bench.load(bench.segment(&case.path(), case.id)?)?;
-        let mut plain = Plain::new(&case.path())?;
+        let mut plain = Plain::new(&bench, &case.path())?;
         let feed = inputs(case, &loaded.inputs, 1, 1)?;
         let [ours, theirs] = alternate(
             20,

@@ -1,5 +1,6 @@
 //! Ends real processes at moments spread over their whole run, as a power cut or a user would.
 
+use std::collections::VecDeque;
 use std::io;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -16,52 +17,71 @@ pub enum Ended {
     ByItself(ExitStatus),
 }
 
-/// How many processes were killed and how many were not.
+/// How many processes were killed, and how many should have been.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Processes that were killed.
     pub killed: usize,
-    /// Processes that were faster.
+    /// Processes that ended before their turn.
     pub finished: usize,
 }
 
-/// Starts a command again and again and kills it (SIGKILL where there are signals).
+/// Starts a command again and again until it was killed (SIGKILL where there are signals) so
+/// many times.
 ///
-/// `command` makes the command of each round. Round 0 is left alone, to learn how long one
-/// takes; each of the `rounds` after it is killed in its own slice of that time, the slices in
-/// a random order that belongs to the seed. `check` looks at what is left after each round,
-/// the first included; its first error ends everything.
+/// `command` makes the command of each round. Every eighth round, from the first on, is left
+/// alone, to learn how long one takes at the moment. Each kill has its own slice of that time,
+/// the slices in a random order that belongs to the seed. `check` looks at what is left after
+/// every round; its first error ends everything.
 pub fn kill_during<E: From<io::Error>>(
-    rounds: usize,
+    kills: usize,
     seed: u64,
     mut command: impl FnMut(usize) -> Command,
     mut check: impl FnMut(usize, Ended) -> Result<(), E>,
 ) -> Result<Tally, E> {
-    let started = Instant::now();
-    let status = quiet(&mut command(0)).status()?;
-    let whole = started.elapsed();
-    check(0, Ended::ByItself(status))?;
-
-    let mut numbers = Numbers::labelled(seed, "moments to kill at");
-    let mut moments: Vec<Duration> = (0..rounds)
-        .map(|slice| {
-            let within = numbers.below(1000) as f64 / 1000.0;
-            whole.mul_f64((slice as f64 + within) / rounds as f64)
-        })
-        .collect();
-    numbers.shuffle(&mut moments);
-
+    let mut fractions = fractions(kills, seed);
     let mut tally = Tally::default();
-    for (index, moment) in moments.into_iter().enumerate() {
-        let round = index + 1;
-        let ended = end_after(quiet(&mut command(round)).spawn()?, moment)?;
+    let mut whole = Duration::ZERO;
+    for round in 0.. {
+        let Some(&fraction) = fractions.front() else { break };
+        let started = Instant::now();
+        let mut child = quiet(&mut command(round)).spawn()?;
+        if round % MEASURE_EVERY == 0 {
+            let status = child.wait()?;
+            whole = started.elapsed();
+            check(round, Ended::ByItself(status))?;
+            continue;
+        }
+        let ended = end_after(child, whole.mul_f64(fraction))?;
         match ended {
-            Ended::Killed => tally.killed += 1,
-            Ended::ByItself(_) => tally.finished += 1,
+            Ended::Killed => {
+                tally.killed += 1;
+                fractions.pop_front();
+            }
+            Ended::ByItself(_) => {
+                tally.finished += 1;
+                // Its turn comes again, when the time is known better.
+                fractions.rotate_left(1);
+            }
         }
         check(round, ended)?;
+        if tally.finished > 10 + 4 * kills {
+            return Err(io::Error::other("the command ends too fast to be killed").into());
+        }
     }
     Ok(tally)
+}
+
+const MEASURE_EVERY: usize = 8;
+
+/// One moment in each slice of the whole, in random order.
+fn fractions(slices: usize, seed: u64) -> VecDeque<f64> {
+    let mut numbers = Numbers::labelled(seed, "moments to kill at");
+    let mut fractions: Vec<f64> = (0..slices)
+        .map(|slice| (slice as f64 + numbers.below(1000) as f64 / 1000.0) / slices as f64)
+        .collect();
+    numbers.shuffle(&mut fractions);
+    fractions.into()
 }
 
 fn quiet(command: &mut Command) -> &mut Command {
@@ -93,22 +113,37 @@ mod tests {
     }
 
     #[test]
-    fn kills_what_takes_longer_than_the_first_round() {
-        let mut ends = Vec::new();
-        let command = |round: usize| sleeping(if round == 0 { "0.02" } else { "60" });
-        let tally = kill_during(3, 1, command, |round, ended| {
-            ends.push((round, ended == Ended::Killed));
-            Ok::<(), io::Error>(())
-        });
-        assert_eq!(tally.unwrap(), Tally { killed: 3, finished: 0 });
-        assert_eq!(ends, [(0, false), (1, true), (2, true), (3, true)]);
+    fn moments_are_spread_over_the_whole() {
+        let mut moments: Vec<f64> = fractions(4, 7).into();
+        assert_ne!(moments, Vec::from(fractions(4, 8)));
+        moments.sort_by(f64::total_cmp);
+        let slices: Vec<usize> = moments.iter().map(|moment| (moment * 4.0) as usize).collect();
+        assert_eq!(slices, [0, 1, 2, 3]);
     }
 
     #[test]
-    fn leaves_what_is_faster_and_stops_at_the_first_failed_check() {
-        let command = |round: usize| sleeping(if round == 0 { "0.5" } else { "0" });
-        let fast = kill_during(2, 1, command, |_, _| Ok::<(), io::Error>(()));
-        assert!(fast.unwrap().finished >= 1);
+    fn kills_as_often_as_asked_and_measures_in_between() {
+        let mut ends = Vec::new();
+        let command = |round: usize| sleeping(if round % 8 == 0 { "0.02" } else { "60" });
+        let tally = kill_during(9, 1, command, |round, ended| {
+            ends.push((round, ended == Ended::Killed));
+            Ok::<(), io::Error>(())
+        });
+        assert_eq!(tally.unwrap(), Tally { killed: 9, finished: 0 });
+        let expected: Vec<(usize, bool)> = (0..11).map(|round| (round, round % 8 != 0)).collect();
+        assert_eq!(ends, expected);
+    }
+
+    #[test]
+    fn gives_up_on_what_is_always_faster() {
+        let command = |round: usize| sleeping(if round % 8 == 0 { "0.3" } else { "0" });
+        let late = (0..).find(|&seed| fractions(1, seed)[0] > 0.9).unwrap();
+        let tally = kill_during(1, late, command, |_, _| Ok::<(), io::Error>(()));
+        assert!(tally.unwrap_err().to_string().contains("too fast"));
+    }
+
+    #[test]
+    fn stops_at_the_first_failed_check() {
         let mut rounds = 0;
         let failed = kill_during(
             9,

@@ -45,7 +45,7 @@ fn a_full_disk_is_one_sentence_and_changes_nothing() {
         assert!(Store::open(scene.home()).unwrap().verify(None).unwrap().problems.is_empty());
     }
     let message = run_limited(&scene, 0, "import new.onnx --name model").stderr;
-    check!(scene, message, @"");
+    check!(scene, message, @"error: the disk is full or a limit is reached: cannot write [DIR]/home/blobs/sha256-[DIGEST]; free some space and try again, no model was changed");
     // With room again it works.
     scene.ok(&["import", "new.onnx", "--name", "model"]);
 }
@@ -68,10 +68,10 @@ fn a_folder_that_may_not_be_written_is_one_sentence_with_a_hint() {
     let run = |arguments: &[&str]| finish(&mut without_privilege(&scene, arguments));
     let import = run(&["import", "model.onnx", "--name", "model"]);
     assert_eq!((import.code, import.stdout.as_str()), (Some(1), ""), "{}", import.stderr);
-    check!(scene, import.stderr, @"");
+    check!(scene, import.stderr, @"error: cannot write to the store at [DIR]/home (Permission denied (os error 13)); check the folder, or choose another one with --home DIR or HOLDFAST_HOME");
     let fresh = run(&["models", "--home", "elsewhere"]);
     assert_eq!(fresh.code, Some(1));
-    check!(scene, fresh.stderr, @"");
+    check!(scene, fresh.stderr, @"error: cannot write to the store at elsewhere/blobs (Permission denied (os error 13)); check the folder, or choose another one with --home DIR or HOLDFAST_HOME");
     // What only reads goes on.
     for arguments in [&["models"][..], &["show", "model"], &["verify"]] {
         let finished = run(arguments);

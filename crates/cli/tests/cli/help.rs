@@ -21,7 +21,41 @@ const COMMANDS: [&str; 11] = [
 #[test]
 fn the_first_help_says_what_there_is() {
     let scene = Scene::new();
-    check!(scene, scene.ok(&["--help"]), @"");
+    check!(scene, scene.ok(&["--help"]), @r#"
+    Run several AI models together: what they have in common is stored and loaded once
+
+    Usage: holdfast [OPTIONS] <COMMAND>
+
+    Commands:
+      import       Import an ONNX file or a Hugging Face style folder
+      pull         Download a model from a hub and import it
+      models       List the models in the store
+      show         Show what a model is made of
+      rm           Remove models; `gc` then frees what only they had
+      verify       Check that every stored byte is what it was
+      gc           Remove what no model needs
+      run          Run models on text, pictures, sound or tensors
+      doctor       Say what this machine can do, and how to fix the rest
+      synth        Make seeded models in code, for tests and benchmarks
+      completions  Print a completion script for a shell
+      help         Print this message or the help of the given subcommand(s)
+
+    Options:
+          --home <DIR>          Where models are kept [default: the platform's data folder] [env:
+                                HOLDFAST_HOME]
+          --json                Print JSON with stable keys instead of text
+          --onnxruntime <FILE>  The ONNX Runtime library [default: beside this program, or the source
+                                tree's]
+      -h, --help                Print help
+      -V, --version             Print version
+
+    Examples:
+      holdfast import ./all-MiniLM-L6-v2
+      holdfast run all-MiniLM-L6-v2 --text "hello" --pool mean
+      holdfast show all-MiniLM-L6-v2
+
+    Exit codes: 0 done, 1 failed, 2 the command was not understood.
+    "#);
     assert_eq!(scene.ok(&["help"]), scene.ok(&["--help"]));
 }
 

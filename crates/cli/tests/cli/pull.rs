@@ -51,7 +51,11 @@ fn assert_no_downloads(scene: &Scene) {
 fn a_pulled_model_runs_and_knows_where_it_came_from() {
     let (scene, server) = (Scene::new(), hub());
     let endpoint = server.endpoint();
-    check!(scene, scene.ok(&["pull", "owner/model", "--endpoint", &endpoint]), @"");
+    check!(scene, scene.ok(&["pull", "owner/model", "--endpoint", &endpoint]), @"
+    imported model
+      model (fp32): 14 large weights
+      weights: 344.1 kB
+    ");
     assert_eq!(fetched(&server), ["config.json", "onnx/model.onnx", "tokenizer.json"]);
     assert_no_downloads(&scene);
     let report = scene.json(&["run", "model", "--text", "a dog"]);
@@ -84,7 +88,7 @@ fn the_user_chooses_variant_and_name() {
         listed["models"].as_array().unwrap().iter().map(|model| &model["variants"]).collect();
     assert_eq!(variants, [&json!(["fp32", "q8"]), &json!(["q8"])]);
     let unknown = ["pull", "owner/model", "--endpoint", &endpoint, "--variant", "q4"];
-    check!(scene, scene.fails(1, &unknown), @"");
+    check!(scene, scene.fails(1, &unknown), @"owner/model has no variant `q4`; it has fp32, q8");
 }
 
 #[test]
@@ -143,7 +147,7 @@ fn wrong_bytes_never_become_a_model() {
     server.fail("model.onnx", &[Fault::FlipBit]);
     let failed = scene.run(&pull);
     assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), ""));
-    check!(scene, failed.stderr, @"");
+    check!(scene, failed.stderr, @"error: onnx/model.onnx: expected SHA-256 [DIGEST], found SHA-256 [DIGEST]; what was fetched is deleted, run it again");
     assert!(scene.files_in("models").is_empty());
     scene.ok(&pull);
     scene.ok(&["verify"]);
@@ -154,11 +158,11 @@ fn hubs_and_repositories_that_are_not_there_are_named() {
     let (scene, server) = (Scene::new(), hub());
     let endpoint = server.endpoint();
     let pull = |repository: &str| scene.fails(1, &["pull", repository, "--endpoint", &endpoint]);
-    check!(scene, pull("owner/absent"), @"");
-    check!(scene, pull("not a name"), @"");
-    check!(scene, scene.fails(1, &["pull", "owner/model", "--endpoint", "hub"]), @"");
+    check!(scene, pull("owner/absent"), @r#"owner/absent at "main" does not exist on [HUB] (HTTP 404): check the name and the revision"#);
+    check!(scene, pull("not a name"), @r#""not a name" is not a repository: expected a name like owner/model"#);
+    check!(scene, scene.fails(1, &["pull", "owner/model", "--endpoint", "hub"]), @r#""hub" cannot be a model hub (HF_ENDPOINT): expected an address like https://hub.example.org"#);
     server.change(|state| state.files.retain(|path, _| !path.ends_with(".onnx")));
-    check!(scene, pull("owner/model"), @"");
+    check!(scene, pull("owner/model"), @"owner/model has no ONNX files; look for a repository that has an `onnx` folder");
     drop(server);
-    check!(scene, pull("owner/model"), @"");
+    check!(scene, pull("owner/model"), @"cannot reach [HUB]: check the network, HF_ENDPOINT and any proxy: io: Connection refused (os error 111)");
 }

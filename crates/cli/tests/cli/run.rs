@@ -107,13 +107,22 @@ fn text_becomes_embeddings_whose_similarity_makes_sense() {
     assert_eq!(read_npy(&scene.path("out/mini.last_hidden_state.npy")).dims()[2], 384);
 
     let text = scene.ok(&arguments);
-    check!(scene, text, @"");
+    check!(scene, text, @"
+    mini (model, fp32)
+       1  1.000  0.822  0.081  a dog barks
+       2  0.822  1.000  0.031  a puppy is barking
+       3  0.081  0.031  1.000  tax law
+      loaded in [TIME], first run [TIME]
+
+    memory: 90.3 MB of weights, [SIZE] of private memory in all
+    device: [ENGINE]
+    ");
     let late = run(&["--deadline", "0.000001"]);
     let late: Vec<&str> = late.iter().map(String::as_str).collect();
-    check!(scene, scene.fails(1, &late), @"");
+    check!(scene, scene.fails(1, &late), @"running `mini`: deadline passed: the program was stopped before it was done");
     let arguments = run(&["--similarity"]);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    check!(scene, scene.fails(1, &arguments), @"");
+    check!(scene, scene.fails(1, &arguments), @"`mini` does not say how its token vectors become one embedding; add --pool mean");
 }
 
 #[test]
@@ -121,7 +130,37 @@ fn json_has_the_same_keys_whatever_runs() {
     let scene = scene_with_classifiers();
     let report = scene.json(&["run", "first", "second", "--text", "a dog", "--text", "a cat"]);
     let keys: Vec<String> = paths(&report).into_iter().collect();
-    check!(scene, keys.join("\n"), @"");
+    check!(scene, keys.join("\n"), @"
+    .device
+    .device.accelerated
+    .device.adapter
+    .device.backend
+    .device.engine
+    .device.name
+    .memory
+    .memory.private_bytes
+    .memory.weight_bytes
+    .memory.weight_bytes_apart
+    .models
+    .models[].component
+    .models[].embeddings
+    .models[].labels
+    .models[].labels[][].label
+    .models[].labels[][].score
+    .models[].load_ms
+    .models[].model
+    .models[].new_weight_bytes
+    .models[].outputs
+    .models[].outputs[].dims
+    .models[].outputs[].dtype
+    .models[].outputs[].name
+    .models[].outputs[].values
+    .models[].run_ms
+    .models[].similarity
+    .models[].truncated
+    .models[].variant
+    .models[].weight_bytes
+    ");
     // What does not apply is null, not absent.
     let tensors = scene.json(&["run", "second", "--text", "a dog", "--repeat", "2"]);
     let optional = [".models[].labels[][].label", ".models[].labels[][].score"].map(String::from);
@@ -136,7 +175,19 @@ fn json_has_the_same_keys_whatever_runs() {
 fn labels_have_names_and_shared_weights_are_loaded_once() {
     let scene = scene_with_classifiers();
     let run = ["run", "first", "second", "--text", "a dog barks", "--text", "a cat"];
-    check!(scene, scene.ok(&run), @"");
+    check!(scene, scene.ok(&run), @"
+    first (model, fp32)
+      1: about dogs 0.518, about cats 0.482
+      2: about dogs 0.537, about cats 0.463
+      loaded in [TIME], first run [TIME]
+
+    second (model, fp32)
+      logits f32[2, 3, 3]  0.2102, -1.2385, 1.4558, 0.6940, -1.4659, 1.4128, …
+      loaded in [TIME] (344.1 kB of weights were loaded already), first run [TIME]
+
+    memory: 360.4 kB of weights instead of 704.5 kB, [SIZE] of private memory in all
+    device: [ENGINE]
+    ");
     let report = scene.json(&run);
     let labels = &report["models"][0]["labels"];
     assert_eq!(labels.as_array().unwrap().len(), 2);
@@ -199,8 +250,8 @@ fn pictures_go_through_the_models_own_preprocessor() {
         let message = scene.fails(1, &["run", "vit", "--image", file]);
         assert!(message.starts_with("cannot feed `vit`: ") && message.contains(file), "{message}");
     }
-    check!(scene, scene.fails(1, &["run", "vit", "--image", "text.png"]), @"");
-    check!(scene, scene.fails(1, &["run", "vit", "--text", "a dog"]), @"");
+    check!(scene, scene.fails(1, &["run", "vit", "--image", "text.png"]), @"cannot feed `vit`: text.png: this is neither a PNG nor a JPEG");
+    check!(scene, scene.fails(1, &["run", "vit", "--text", "a dog"]), @"cannot feed `vit`: this model does not take text: its inputs are pixel_values f32[batch, 3, 32, 32]");
 }
 
 #[test]
@@ -259,19 +310,30 @@ fn tensors_are_fed_from_npy_files() {
     let values = floats(&report["models"][0]["outputs"][0]["values"]);
     assert_eq!(values.len(), 214);
     assert!((values.iter().sum::<f64>() - 1.0).abs() < 1e-4);
-    check!(scene, scene.ok(&["run", "magika", "--input", "bytes=bytes.npy"]), @"");
+    check!(scene, scene.ok(&["run", "magika", "--input", "bytes=bytes.npy"]), @"
+    magika (model, fp32)
+      target_label f32[1, 214]  0.0000, 0.0000, 0.0000, 0.0000, 0.0000, 0.0000, …
+      loaded in [TIME], first run [TIME]
+
+    memory: 3.1 MB of weights, [SIZE] of private memory in all
+    device: [ENGINE]
+    ");
 
     let floats = Tensor::from_slice(&[1, 2048], &vec![0f32; 2048]).unwrap();
     write_npy(&scene, "floats.npy", &floats);
-    check!(scene, scene.fails(1, &["run", "magika", "--input", "bytes=floats.npy"]), @"");
+    check!(scene, scene.fails(1, &["run", "magika", "--input", "bytes=floats.npy"]), @r#"cannot feed `magika`: floats.npy: the model's input "bytes" takes i32[unk__214, 2048], not f32[1, 2048]"#);
     let short = Tensor::from_slice(&[1, 7], &[0i32; 7]).unwrap();
     write_npy(&scene, "short.npy", &short);
-    check!(scene, scene.fails(1, &["run", "magika", "--input", "bytes=short.npy"]), @"");
-    check!(scene, scene.fails(1, &["run", "magika", "--input", "x=bytes.npy"]), @"");
-    check!(scene, scene.fails(1, &["run", "magika", "--input", "bytes=absent.npy"]), @"");
+    check!(scene, scene.fails(1, &["run", "magika", "--input", "bytes=short.npy"]), @r#"cannot feed `magika`: short.npy: the model's input "bytes" takes i32[unk__214, 2048], not i32[1, 7]"#);
+    check!(scene, scene.fails(1, &["run", "magika", "--input", "x=bytes.npy"]), @"cannot feed `magika`: it has no input `x`; it has bytes");
+    check!(scene, scene.fails(1, &["run", "magika", "--input", "bytes=absent.npy"]), @"cannot feed `magika`: cannot read absent.npy: No such file or directory (os error 2)");
     scene.write("text.npy", "1, 2, 3");
-    check!(scene, scene.fails(1, &["run", "magika", "--input", "bytes=text.npy"]), @"");
-    check!(scene, scene.fails(1, &["run", "magika"]), @"");
-    check!(scene, scene.fails(1, &["run", "magika", "--text", "a"]), @"");
-    check!(scene, scene.fails(2, &["run", "magika", "--input", "bytes.npy"]), @"");
+    check!(scene, scene.fails(1, &["run", "magika", "--input", "bytes=text.npy"]), @"cannot feed `magika`: text.npy: this is not a .npy file");
+    check!(scene, scene.fails(1, &["run", "magika"]), @"cannot feed `magika`: nothing was given for `bytes` i32[unk__214, 2048]; use --text, --image or --audio, or --input bytes=FILE.npy");
+    check!(scene, scene.fails(1, &["run", "magika", "--text", "a"]), @"cannot feed `magika`: this model does not take text: its inputs are bytes i32[unk__214, 2048]");
+    check!(scene, scene.fails(2, &["run", "magika", "--input", "bytes.npy"]), @"
+    invalid value 'bytes.npy' for '--input <NAME=FILE.npy>': expected NAME=FILE.npy, such as input_ids=ids.npy
+
+    For more information, try '--help'.
+    ");
 }

@@ -31,9 +31,9 @@ fn damage(scene: &Scene) {
 #[test]
 fn an_empty_store_says_what_to_do() {
     let scene = Scene::new();
-    check!(scene, scene.ok(&["models"]), @"");
-    check!(scene, scene.ok(&["verify"]), @"");
-    check!(scene, scene.ok(&["gc"]), @"");
+    check!(scene, scene.ok(&["models"]), @"no models yet; `holdfast import PATH` adds one");
+    check!(scene, scene.ok(&["verify"]), @"checked 0 models, 0 blobs, 0 B: all is well");
+    check!(scene, scene.ok(&["gc"]), @"nothing to remove");
 }
 
 #[test]
@@ -42,9 +42,21 @@ fn import_says_what_was_new_and_what_was_there() {
     let members = made("heads", 1, Size::tiny());
     scene.write_model("first.onnx", &members[0]);
     scene.write_model("second.onnx", &members[1]);
-    check!(scene, scene.ok(&["import", "first.onnx"]), @"");
-    check!(scene, scene.ok(&["import", "second.onnx"]), @"");
-    check!(scene, scene.ok(&["import", "second.onnx"]), @"");
+    check!(scene, scene.ok(&["import", "first.onnx"]), @"
+    imported first
+      model (fp32): 15 large weights
+      weights: 360.4 kB
+    ");
+    check!(scene, scene.ok(&["import", "second.onnx"]), @"
+    imported second
+      model (fp32): 14 large weights
+      weights: 344.1 kB, all of them already in the store
+    ");
+    check!(scene, scene.ok(&["import", "second.onnx"]), @"
+    replaced second
+      model (fp32): 14 large weights
+      weights: 344.1 kB, all of them already in the store
+    ");
     let again = scene.json(&["import", "second.onnx", "--name", "third"]);
     assert_eq!(
         keys(&again),
@@ -69,7 +81,13 @@ fn import_says_what_was_new_and_what_was_there() {
 #[test]
 fn models_lists_what_is_shared() {
     let scene = scene_with_two();
-    check!(scene, scene.ok(&["models"]), @"");
+    check!(scene, scene.ok(&["models"]), @"
+    model   components  variants   weights    shared
+    first   model       fp32      360.4 kB  344.1 kB
+    second  model       fp32      344.1 kB  344.1 kB
+
+    2 models, 360.4 kB of weights on disk instead of 704.5 kB
+    ");
     let listed = scene.json(&["models"]);
     assert_eq!(keys(&listed), ["home", "models", "unreadable", "weight_bytes"]);
     assert_eq!(
@@ -93,18 +111,23 @@ fn a_damaged_manifest_does_not_hide_the_other_models() {
     fs::write(&manifest, "{\"format\": 1, \"na").unwrap();
     let listed = scene.run(&["models"]);
     assert_eq!(listed.code, Some(0));
-    check!(scene, listed.stdout, @"");
-    check!(scene, listed.stderr, @"");
+    check!(scene, listed.stdout, @"
+    model   components  variants   weights  shared
+    second  model       fp32      344.1 kB     0 B
+
+    1 model, 344.1 kB of weights on disk
+    ");
+    check!(scene, listed.stderr, @"warning: `first` cannot be used: the manifest [DIR]/home/models/first.json is damaged (EOF while parsing a string at line 1 column 17); import the model again, or remove it with `holdfast rm`");
     assert_eq!(keys(&scene.json(&["models"])["unreadable"][0]), ["model", "problem"]);
     scene.ok(&["show", "second"]);
-    check!(scene, scene.fails(1, &["show", "first"]), @"");
-    check!(scene, scene.fails(1, &["gc"]), @"");
+    check!(scene, scene.fails(1, &["show", "first"]), @"the manifest [DIR]/home/models/first.json is damaged (EOF while parsing a string at line 1 column 17); import the model again, or remove it with `holdfast rm`");
+    check!(scene, scene.fails(1, &["gc"]), @"nothing was removed, because what `first` needs is not known: the manifest [DIR]/home/models/first.json is damaged (EOF while parsing a string at line 1 column 17); import the model again, or remove it with `holdfast rm`");
     let doctor = scene.run(&["doctor"]);
     assert_eq!(doctor.code, Some(1));
     assert!(doctor.stdout.contains("FAIL store: `first` cannot be used: "), "{}", doctor.stdout);
 
     fs::write(&manifest, "{\"format\": 99}").unwrap();
-    check!(scene, scene.fails(1, &["show", "first"]), @"");
+    check!(scene, scene.fails(1, &["show", "first"]), @"[DIR]/home/models/first.json was written by a newer Holdfast (format 99, this one reads 1); update Holdfast");
     scene.ok(&["rm", "first"]);
     scene.ok(&["gc"]);
     scene.ok(&["models"]);
@@ -114,7 +137,20 @@ fn a_damaged_manifest_does_not_hide_the_other_models() {
 #[test]
 fn show_prints_everything_about_a_model() {
     let scene = scene_with_two();
-    check!(scene, scene.ok(&["show", "first", "--dim", "sequence=16"]), @"");
+    check!(scene, scene.ok(&["show", "first", "--dim", "sequence=16"]), @"
+    first  (from [DIR]/first.onnx)
+
+    model (fp32)  first.onnx
+      input     input_ids i64[batch, sequence]
+      input     attention_mask i64[batch, sequence]
+      input     token_type_ids i64[batch, sequence]
+      output    logits f32[batch, 2]
+      operators Constant 65, Add 22, Gather 21, Unsqueeze 19, Shape 17, MatMul 16, Concat 8, Reshape 8, Transpose 8, LayerNormalization 5, Mul 5, Div 4, Erf 2, Gemm 2, Softmax 2, Cast 1, Slice 1, Sub 1, Tanh 1 (opset 17)
+      weights   368.9 kB in 106 tensors
+      shared    14 weights, 344.1 kB with second
+      cost      2.3 MFLOP, 998.6 kB moved, 28.7 kB activations at most at batch=1, sequence=16
+      structure [DIGEST]
+    ");
     let shown = scene.json(&["show", "first", "--dim", "sequence=16"]);
     assert_eq!(keys(&shown), ["model", "provenance", "files", "components"]);
     assert_eq!(keys(&shown["provenance"]), ["source", "path", "imported_at_unix", "holdfast"]);
@@ -152,10 +188,13 @@ fn show_prints_everything_about_a_model() {
 #[test]
 fn rm_and_gc_free_what_only_that_model_had() {
     let scene = scene_with_two();
-    check!(scene, scene.ok(&["rm", "first"]), @"");
-    check!(scene, scene.ok(&["gc", "--dry-run"]), @"");
-    check!(scene, scene.ok(&["gc"]), @"");
-    check!(scene, scene.ok(&["gc"]), @"");
+    check!(scene, scene.ok(&["rm", "first"]), @"
+    removed first
+    `holdfast gc` frees the weights that no other model has
+    ");
+    check!(scene, scene.ok(&["gc", "--dry-run"]), @"would free 63.4 kB: 2 blobs, 0 derived graphs, 0 unfinished files");
+    check!(scene, scene.ok(&["gc"]), @"freed 63.4 kB: 2 blobs, 0 derived graphs, 0 unfinished files");
+    check!(scene, scene.ok(&["gc"]), @"nothing to remove");
     scene.ok(&["verify"]);
     assert_eq!(scene.json(&["rm", "second", "second"]), json!({ "removed": ["second"] }));
     let freed = scene.json(&["gc"]);
@@ -176,18 +215,22 @@ fn a_misspelt_name_removes_nothing() {
 #[test]
 fn verify_finds_damage_and_importing_again_repairs_it() {
     let scene = scene_with_two();
-    check!(scene, scene.ok(&["verify"]), @"");
+    check!(scene, scene.ok(&["verify"]), @"checked 2 models, 17 blobs, 454.1 kB: all is well");
     damage(&scene);
     let found = scene.run(&["verify"]);
     assert_eq!((found.code, found.stderr.as_str()), (Some(1), ""));
-    check!(scene, found.stdout, @"");
+    check!(scene, found.stdout, @"
+    first: blob [DIGEST] is damaged: its bytes hash to [DIGEST]; import the model again to repair it
+    second: blob [DIGEST] is damaged: its bytes hash to [DIGEST]; import the model again to repair it
+    checked 2 models, 16 blobs, 388.5 kB: 2 problems
+    ");
     let found = scene.run(&["verify", "second", "--json"]);
     assert_eq!(found.code, Some(1));
     let report: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
     assert_eq!(keys(&report), ["models", "blobs", "bytes", "problems"]);
     assert_eq!(keys(&report["problems"][0]), ["model", "problem"]);
     assert_eq!(report["problems"][0]["model"], "second");
-    check!(scene, scene.fails(1, &["show", "second"]), @"");
+    check!(scene, scene.fails(1, &["show", "second"]), @"blob [DIGEST] is damaged: its bytes hash to [DIGEST]; import the model again to repair it");
     scene.ok(&["import", "second.onnx"]);
     scene.ok(&["verify"]);
     scene.ok(&["show", "first"]);
@@ -196,13 +239,16 @@ fn verify_finds_damage_and_importing_again_repairs_it() {
 #[test]
 fn synth_makes_models_that_can_be_imported() {
     let scene = Scene::new();
-    check!(scene, scene.ok(&["synth", "heads", "--count", "2", "--out", "made"]), @"");
+    check!(scene, scene.ok(&["synth", "heads", "--count", "2", "--out", "made"]), @"
+    made/head-0-sequence-classification.onnx  406.0 kB
+    made/head-1-token-classification.onnx  389.2 kB
+    ");
     let again = scene.json(&["synth", "heads", "--count", "2", "--out", "made"]);
     assert_eq!(keys(&again), ["files"]);
     assert_eq!(keys(&again["files"][0]), ["path", "bytes"]);
     scene.ok(&["import", "made/head-0-sequence-classification.onnx", "--name", "head"]);
-    check!(scene, scene.fails(1, &["synth", "gpt", "--out", "made"]), @"");
-    check!(scene, scene.fails(1, &["synth", "bert", "--heads", "7", "--out", "made"]), @"");
+    check!(scene, scene.fails(1, &["synth", "gpt", "--out", "made"]), @"there is no kind of model `gpt`; choose one of bert, distilbert, t5-encoder, vit, clip, whisper-encoder, llama, heads, adapters, decoder-twins");
+    check!(scene, scene.fails(1, &["synth", "bert", "--heads", "7", "--out", "made"]), @"hidden (64) must be a multiple of heads (7)");
 }
 
 #[test]
@@ -221,7 +267,7 @@ fn doctor_says_what_works_and_how_to_fix_the_rest() {
     let broken = scene.run(&["doctor", "--onnxruntime", "/nonexistent"]);
     assert_eq!((broken.code, broken.stderr.as_str()), (Some(1), ""));
     let fail = broken.stdout.lines().find(|line| line.starts_with("FAIL")).unwrap().to_owned();
-    check!(scene, fail, @"");
+    check!(scene, fail, @"FAIL cpu engine: device failed: there is no ONNX Runtime library at /nonexistent; name the library file itself, or leave `--onnxruntime` out to use the one that `cargo xtask setup` installs");
     scene.write("not-a-library.so", "text");
     let broken = scene.run(&["doctor", "--onnxruntime", "not-a-library.so"]);
     assert_eq!(broken.code, Some(1));

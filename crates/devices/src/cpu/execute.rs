@@ -7,6 +7,7 @@ use std::time::Instant;
 use holdfast_graph::{DataType, Dim, Tensor, Value};
 use ort::session::{NoSelectedOutputs, RunOptions, SessionInputValue};
 use ort::value::{DynValue, ValueType};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::session::{LoadedSession, engine_error};
@@ -96,7 +97,7 @@ pub(crate) struct Prepared {
 
 struct PreparedStep {
     session: Arc<LoadedSession>,
-    inputs: Vec<(String, Source)>,
+    inputs: Vec<(Value, Source)>,
     outputs: Vec<(String, Output)>,
 }
 
@@ -146,9 +147,13 @@ pub(crate) fn prepare(
             if let Source::Value(kept) = &source {
                 check_fits(declared, kept.value(), number)?;
             }
-            inputs.push((name.clone(), source));
+            if inputs.iter().any(|(given, _): &(Value, Source)| given.name == *name) {
+                let message = format!("input `{name}` of step {number} is given twice");
+                return Err(DeviceError::caller(message));
+            }
+            inputs.push((declared.clone(), source));
         }
-        let given = |name: &str| inputs.iter().any(|(given, _)| given == name);
+        let given = |name: &str| inputs.iter().any(|(given, _)| given.name == name);
         if let Some(missing) = session.inputs.iter().find(|declared| !given(&declared.name)) {
             return Err(DeviceError::caller(format!(
                 "step {number} lacks input `{}`, which is {missing}",
@@ -171,17 +176,18 @@ pub(crate) fn execute(program: &Prepared, stop: &Stop) -> Result<Done, DeviceErr
     let mut done = Done { returned: Vec::new(), kept: Vec::new(), steps: Vec::new() };
     for (number, step) in program.steps.iter().enumerate() {
         stop.check()?;
-        let inputs: Vec<(&str, Arc<Kept>)> = step
-            .inputs
-            .iter()
-            .map(|(name, source)| {
-                let value = match source {
-                    Source::Value(value) => value.clone(),
-                    Source::Step { step, output } => results[*step][output].clone(),
-                };
-                (name.as_str(), value)
-            })
-            .collect();
+        let mut inputs: Vec<(&str, Arc<Kept>)> = Vec::new();
+        for (declared, source) in &step.inputs {
+            let value = match source {
+                Source::Value(value) => value.clone(),
+                Source::Step { step, output } => {
+                    let value = results[*step][output].clone();
+                    check_fits(declared, value.value(), number)?;
+                    value
+                }
+            };
+            inputs.push((&declared.name, value));
+        }
         let started = Instant::now();
         let mut outputs = run_step(step, &inputs, number, stop)?;
         done.steps.push(StepTiming { run: started.elapsed() });
@@ -216,8 +222,13 @@ fn run_step(
 ) -> Result<HashMap<String, Arc<Kept>>, DeviceError> {
     let values: Vec<(&str, SessionInputValue<'_>)> =
         inputs.iter().map(|(name, kept)| (*name, kept.value().into())).collect();
-    let mut session = step.session.session.lock().map_err(|_| {
-        DeviceError::new(ErrorKind::Device, "an earlier run of this segment crashed")
+    // Another program may be at this session for long, and waiting for it can be stopped too.
+    let mut session = Handle::current().block_on(async {
+        tokio::select! {
+            biased;
+            reason = stop.stopped() => Err(stop.error(reason)),
+            session = step.session.session.lock() => Ok(session),
+        }
     })?;
     let failed = |error: ort::Error| match stop.reason() {
         Some(reason) => stop.error(reason),

@@ -7,7 +7,7 @@ mod runtime;
 mod session;
 mod value;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -324,12 +324,12 @@ impl State {
         self.sessions.values().flat_map(|session| session.contents.iter().copied()).collect()
     }
 
-    /// Keeps tensors, all or none.
+    /// Keeps tensors, all or none; of several under one name the last.
     fn keep(&mut self, new: Vec<(TensorId, Arc<Kept>)>, limit: u64) -> Result<(), DeviceError> {
-        let replaced: HashSet<&TensorId> = new.iter().map(|(id, _)| id).collect();
-        let staying = self.tensors.iter().filter(|(id, _)| !replaced.contains(id));
+        let new: HashMap<TensorId, Arc<Kept>> = new.into_iter().collect();
+        let staying = self.tensors.iter().filter(|(id, _)| !new.contains_key(id));
         let staying: u64 = staying.map(|(_, kept)| kept.byte_len()).sum();
-        let added: u64 = new.iter().map(|(_, kept)| kept.byte_len()).sum();
+        let added: u64 = new.values().map(|kept| kept.byte_len()).sum();
         if staying + added > limit {
             let message = format!(
                 "keeping {added} more bytes beside {staying} passes the limit of {limit}; \

@@ -4,10 +4,11 @@
 //! one container of pre-packed copies. Two sessions that use one weight then hold it once,
 //! packed copy included (measured: 1.6 MB for a second session of a 148 MB model).
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use bytes::Bytes;
-use holdfast_graph::{Digest, Tensor, Value};
+use holdfast_graph::{Digest, Dim, Tensor, Value};
 use holdfast_models::Store;
 use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, PrepackedWeights, SessionBuilder};
@@ -21,7 +22,7 @@ use crate::segment::Segment;
 pub(crate) struct LoadedSession {
     /// Declared first: the session goes before the weights it points to, and those before the
     /// container that holds their packed copies.
-    pub(crate) session: std::sync::Mutex<Session>,
+    pub(crate) session: tokio::sync::Mutex<Session>,
     _weights: Vec<Borrowed>,
     _packed: PrepackedWeights,
     pub(crate) inputs: Vec<Value>,
@@ -79,11 +80,23 @@ pub(crate) fn load(
         session: session.into(),
         _weights: weights,
         _packed: packed.clone(),
-        inputs: model.inputs(),
-        outputs: model.outputs(),
+        inputs: bound(model.inputs(), &segment.dims),
+        outputs: bound(model.outputs(), &segment.dims),
         contents,
         took: started.elapsed(),
     })
+}
+
+/// Values with the sizes that the segment's dimensions are bound to.
+fn bound(mut values: Vec<Value>, dims: &BTreeMap<String, usize>) -> Vec<Value> {
+    for dim in values.iter_mut().filter_map(|value| value.dims.as_mut()).flatten() {
+        if let Dim::Named(name) = dim
+            && let Some(size) = dims.get(name)
+        {
+            *dim = Dim::Fixed(*size);
+        }
+    }
+    values
 }
 
 /// What every session is built from.

@@ -4,15 +4,19 @@
 
 pub(crate) mod bare;
 pub(crate) mod inputs;
+pub(crate) mod models;
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use holdfast_devices::cpu::{CpuEngine, CpuOptions, Target};
-use holdfast_devices::{Device, DeviceError, Loaded, Outcome, Program, Segment};
+use holdfast_devices::{
+    Device, DeviceError, ErrorKind, Loaded, Outcome, Program, RequestId, Segment,
+};
 use holdfast_graph::{Model, Tensor, encode};
 use holdfast_models::{ImportOptions, Store, StoredGraph};
 
@@ -111,6 +115,17 @@ impl Scratch {
     pub(crate) fn program(&self, loaded: &Loaded, inputs: &Named) -> Program {
         let names = loaded.outputs.iter().map(|output| output.name.clone());
         Program::single(self.request(), loaded.id, inputs.clone(), names)
+    }
+
+    /// Waits until an engine that runs one program at a time is at it: then there is no turn
+    /// for another one.
+    pub(crate) async fn until_running(&self) {
+        let request = RequestId(self.request());
+        let deadline = Some(Duration::from_millis(50));
+        let probe = Program { request, deadline, steps: Vec::new() };
+        while self.engine.run(probe.clone()).await.map_err(|error| error.kind()).err()
+            != Some(ErrorKind::Timeout)
+        {}
     }
 
     /// A request id that was not used before.
