@@ -27,8 +27,8 @@ fn main() -> Result<()> {
         "spine" => spine::run(&mut record, &only)?,
         other => bail!("there is no suite `{other}`; there is: spine"),
     }
-    record.print();
     let path = record.save()?;
+    record.print();
     println!("\nrecorded in {}", path.display());
     Ok(())
 }

@@ -42,26 +42,18 @@ pub(crate) enum Goal {
 }
 
 impl Record {
-    /// Starts a record. Rows of the same suite and day that are not measured again are kept.
+    /// Starts a record.
     pub(crate) fn open(suite: &str) -> Result<Record> {
-        let date = machine::date()?;
-        let mut record = Record {
+        Ok(Record {
             suite: suite.to_owned(),
-            date,
+            date: machine::date()?,
             machine: machine::machine(),
             versions: machine::versions()?,
             rows: Vec::new(),
-        };
-        if let Ok(bytes) = std::fs::read(record.path()) {
-            let earlier: Record = serde_json::from_slice(&bytes).context("an earlier record")?;
-            if earlier.machine == record.machine {
-                record.rows = earlier.rows;
-            }
-        }
-        Ok(record)
+        })
     }
 
-    /// Adds a figure, replacing an earlier one of its id, and says it at once.
+    /// Adds a figure and says it at once.
     pub(crate) fn add(
         &mut self,
         id: &str,
@@ -87,9 +79,7 @@ impl Record {
             holds,
         };
         println!("{}", row.line());
-        self.rows.retain(|old| old.id != id);
         self.rows.push(row);
-        self.rows.sort_by(|a, b| a.id.cmp(&b.id));
     }
 
     /// Prints all rows, those that do not hold last, where they are seen.
@@ -103,8 +93,19 @@ impl Record {
         }
     }
 
-    pub(crate) fn save(&self) -> Result<PathBuf> {
+    /// Writes the record. Rows of the same suite, day and machine that were not measured again
+    /// are kept: some take half an hour and are asked for by themselves.
+    pub(crate) fn save(&mut self) -> Result<PathBuf> {
         let path = self.path();
+        if let Ok(bytes) = std::fs::read(&path) {
+            let earlier: Record = serde_json::from_slice(&bytes).context("an earlier record")?;
+            if earlier.machine == self.machine {
+                let again = |row: &Row| self.rows.iter().any(|new| new.id == row.id);
+                let kept: Vec<Row> = earlier.rows.into_iter().filter(|row| !again(row)).collect();
+                self.rows.extend(kept);
+            }
+        }
+        self.rows.sort_by(|a, b| a.id.cmp(&b.id));
         let mut text = serde_json::to_string_pretty(self)?;
         text.push('\n');
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;

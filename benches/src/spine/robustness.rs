@@ -63,9 +63,18 @@ pub(super) fn kills(record: &mut Record) -> Result<()> {
 pub(super) fn fuzz(record: &mut Record) -> Result<()> {
     let folder = workspace().join("crates/graph");
     let limit = format!("-max_total_time={FUZZ_SECONDS}");
+    let corpus = tempfile::tempdir()?;
+    let seeded = Command::new("cargo")
+        .args(["run", "--quiet", "--release", "--example", "seeds", "--"])
+        .arg(corpus.path())
+        .current_dir(&folder)
+        .status()?;
+    ensure!(seeded.success(), "cannot make seeds for the fuzzer");
     let started = Instant::now();
     let status = Command::new("cargo")
-        .args(["+nightly", "fuzz", "run", "read", "--", &limit, "-rss_limit_mb=4096"])
+        .args(["+nightly", "fuzz", "run", "read"])
+        .arg(corpus.path())
+        .args(["tests/corpus", "--", "-max_len=8192", "-rss_limit_mb=4096", &limit])
         .current_dir(&folder)
         .status()
         .context(
