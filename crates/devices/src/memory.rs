@@ -22,6 +22,19 @@ pub fn process_memory() -> Option<ProcessMemory> {
     })
 }
 
+/// Returns memory to the system that was freed. Allocators keep some for later, and glibc's keeps
+/// as much as a whole model by chance.
+pub(crate) fn give_back() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        #[expect(unsafe_code, reason = "a call of the C library")]
+        // SAFETY: the call has no preconditions and only touches memory that is free.
+        unsafe {
+            libc::malloc_trim(0);
+        }
+    }
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;

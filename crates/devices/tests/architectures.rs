@@ -1,4 +1,5 @@
 //! Every architecture and family, from a file to the engine's outputs.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod common;
 

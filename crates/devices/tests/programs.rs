@@ -1,4 +1,5 @@
 //! Programs: kept tensors, passing between steps, and what the engine says of wrong requests.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod common;
 
@@ -377,6 +378,58 @@ fn a_kept_output_outlives_the_segment_that_gave_it() {
         let other = scratch.load_model("other", &dense(2)).await;
         let steps = vec![step(&other, "x", Input::Kept(id("a")), &[("y", Output::Return)])];
         engine.run(program(&scratch, steps)).await.unwrap();
+    });
+}
+
+#[test]
+fn a_kept_output_is_no_view_of_an_input_or_a_weight() {
+    use holdfast_graph::DataType::F32;
+    use holdfast_testkit::{Builder, Init, fixed};
+    let mut builder = Builder::new("views", 1);
+    let dims = [fixed(16), fixed(32)];
+    let x = builder.input("x", F32, &dims);
+    let weight = builder.weight("weight", &[16, 32], Init::fan_in(1));
+    let shape = builder.initializer("shape", &integers(&[2], |index| [32, 16][index]));
+    for (name, node) in [("same", "Identity"), ("reshaped", "Reshape"), ("flat", "Flatten")] {
+        let operands = [x.as_str(), &shape];
+        let value = builder.node(node, &operands[..1 + usize::from(node == "Reshape")], &[]);
+        let dims = if node == "Reshape" { [fixed(32), fixed(16)] } else { dims.clone() };
+        builder.output(name, &value, F32, &dims);
+    }
+    builder.output("weight_itself", &weight, F32, &dims);
+    let model = builder.finish().unwrap();
+
+    /// Bytes that do not stay what they were when nobody holds them any more.
+    struct Volatile(Vec<u8>);
+    impl AsRef<[u8]> for Volatile {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    impl Drop for Volatile {
+        fn drop(&mut self) {
+            std::hint::black_box(&mut self.0).fill(0xff);
+        }
+    }
+
+    let scratch = Scratch::new();
+    let engine = &scratch.engine;
+    block_on(async {
+        let loaded = scratch.load_model("views", &model).await;
+        let values: Vec<f32> = (0..16 * 32).map(|index| index as f32).collect();
+        let original = Tensor::from_slice(&[16, 32], &values).unwrap();
+        let bytes = bytes::Bytes::from_owner(Volatile(original.bytes().to_vec()));
+        let volatile = Tensor::new(F32, vec![16, 32], bytes).unwrap();
+        let names = ["same", "reshaped", "flat", "weight_itself"];
+        let keep = names.map(|name| (name, Output::Keep(id(name))));
+        let steps = vec![step(&loaded, "x", Input::Inline(volatile), &keep)];
+        let weight = scratch.run(&loaded, &[("x".to_owned(), original.clone())].into()).await;
+        engine.run(program(&scratch, steps)).await.unwrap();
+        engine.unload(loaded.id).await.unwrap();
+        for name in &names[..3] {
+            assert_eq!(engine.get(&id(name)).await.unwrap().bytes(), original.bytes(), "{name}");
+        }
+        assert_eq!(engine.get(&id(names[3])).await.unwrap(), weight[names[3]]);
     });
 }
 

@@ -1,5 +1,6 @@
 //! Cancelling, deadlines and the bounded queue. Programs that must not end by themselves run a
 //! loop of more rounds than anyone waits for.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod common;
 

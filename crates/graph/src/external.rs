@@ -16,16 +16,48 @@ use crate::tensor::{TensorError, checked_dims};
 
 /// Maps a whole file. An empty file is empty bytes.
 pub fn map_file(path: &Path) -> std::io::Result<Bytes> {
-    let file = File::open(path)?;
-    if file.metadata()?.len() == 0 {
-        return Ok(Bytes::new());
+    MappedFile::open(path).map(Bytes::from_owner)
+}
+
+/// A whole file as memory: the system reads a page when it is first used.
+pub struct MappedFile {
+    /// None of an empty file, which cannot be mapped.
+    map: Option<memmap2::Mmap>,
+}
+
+impl MappedFile {
+    /// Maps a file.
+    pub fn open(path: &Path) -> std::io::Result<MappedFile> {
+        let file = File::open(path)?;
+        if file.metadata()?.len() == 0 {
+            return Ok(MappedFile { map: None });
+        }
+        #[expect(unsafe_code, reason = "memory maps are how weights are read without copying")]
+        // SAFETY: the map is only read. Another process that truncates the file while it is
+        // mapped can end this one with SIGBUS; the store never changes a file in place for that
+        // reason, and a user who overwrites a model during an import is told to expect nothing
+        // better.
+        let map = unsafe { memmap2::Mmap::map(&file)? };
+        Ok(MappedFile { map: Some(map) })
     }
-    #[expect(unsafe_code, reason = "memory maps are how weights are read without copying")]
-    // SAFETY: the map is only read. Another process that truncates the file while it is mapped
-    // can end this one with SIGBUS; the store never changes a file in place for that reason,
-    // and a user who overwrites a model during an import is told to expect nothing better.
-    let map = unsafe { memmap2::Mmap::map(&file)? };
-    Ok(Bytes::from_owner(map))
+
+    /// Gives the pages back that were read so far. The bytes stay as they are: a page that is
+    /// used again is read again. Where the system cannot do that, nothing happens.
+    pub fn release_pages(&self) {
+        #[cfg(unix)]
+        if let Some(map) = &self.map {
+            #[expect(unsafe_code, reason = "for other kinds of maps this advice loses data")]
+            // SAFETY: the map is of a file and never written to, so pages come back the same.
+            // It is advice: a system that does not follow it changes nothing.
+            let _ = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+        }
+    }
+}
+
+impl AsRef<[u8]> for MappedFile {
+    fn as_ref(&self) -> &[u8] {
+        self.map.as_deref().unwrap_or_default()
+    }
 }
 
 /// Where external data comes from: gives the whole file of a location.

@@ -34,7 +34,7 @@ pub use cut::{CutError, cut};
 pub use digest::{Digest, NotADigest};
 pub use dtype::DataType;
 pub use error::{ExternalProblem, Problem, ReadError, WireProblem};
-pub use external::map_file;
+pub use external::{MappedFile, map_file};
 pub use hoist::{hoist, hoist_constants};
 pub use model::{Dim, Model, OLDEST_OPSET, Value};
 /// Encoding and decoding of [`proto`] messages.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
-use holdfast_graph::{Digest, blob_digest, blob_name, map_file};
+use holdfast_graph::{Digest, MappedFile, blob_digest, blob_name, map_file};
 
 use crate::error::StoreError;
 use crate::hash::hash_all;
@@ -16,7 +16,7 @@ use crate::hash::hash_all;
 pub(crate) struct Blobs {
     folder: PathBuf,
     /// Maps that someone still holds, so that one blob is mapped once however many use it.
-    mapped: Mutex<HashMap<Digest, Weak<Bytes>>>,
+    mapped: Mutex<HashMap<Digest, Weak<MappedFile>>>,
 }
 
 /// What storing some blobs has written.
@@ -71,54 +71,52 @@ impl Blobs {
 
     /// Maps blobs and checks their hashes, on all cores. A blob that is mapped already was checked.
     pub(crate) fn map(&self, digests: &[Digest]) -> Result<Vec<Bytes>, StoreError> {
-        let mut found: HashMap<Digest, Bytes> = HashMap::new();
-        let mut unchecked: Vec<(Digest, Bytes)> = Vec::new();
+        let mut found: HashMap<Digest, Arc<MappedFile>> = HashMap::new();
+        let mut unchecked: Vec<(Digest, Arc<MappedFile>)> = Vec::new();
         for digest in digests {
             if found.contains_key(digest) {
                 continue;
             }
-            let bytes = match self.held(digest) {
-                Some(bytes) => bytes,
+            let map = match self.held(digest) {
+                Some(map) => map,
                 None => {
-                    let bytes = self.map_unchecked(digest)?;
-                    unchecked.push((*digest, bytes.clone()));
-                    bytes
+                    let map = Arc::new(self.map_unchecked(digest)?);
+                    unchecked.push((*digest, map.clone()));
+                    map
                 }
             };
-            found.insert(*digest, bytes);
+            found.insert(*digest, map);
         }
-        let slices: Vec<&[u8]> = unchecked.iter().map(|(_, bytes)| &bytes[..]).collect();
+        let slices: Vec<&[u8]> = unchecked.iter().map(|(_, map)| (**map).as_ref()).collect();
         for ((digest, _), found) in unchecked.iter().zip(hash_all(&slices)) {
             if *digest != found {
                 return Err(StoreError::DamagedBlob { digest: *digest, found });
             }
         }
-        for (digest, bytes) in unchecked {
-            let shared = self.hold(digest, bytes);
-            found.insert(digest, shared);
-        }
-        Ok(digests.iter().map(|digest| found[digest].clone()).collect())
+        let mut mapped = self.mapped.lock().expect("no code panics while holding this lock");
+        mapped.retain(|_, map| map.strong_count() > 0);
+        mapped.extend(unchecked.iter().map(|(digest, map)| (*digest, Arc::downgrade(map))));
+        Ok(digests.iter().map(|digest| Bytes::from_owner(Held(found[digest].clone()))).collect())
     }
 
-    fn map_unchecked(&self, digest: &Digest) -> Result<Bytes, StoreError> {
+    /// Gives back the memory of blobs that are mapped but hardly read any more. Whoever still
+    /// reads them finds them as they were.
+    pub(crate) fn release_pages(&self, digests: impl IntoIterator<Item = Digest>) {
+        let maps = digests.into_iter().filter_map(|digest| self.held(&digest));
+        maps.for_each(|map| map.release_pages());
+    }
+
+    fn map_unchecked(&self, digest: &Digest) -> Result<MappedFile, StoreError> {
         let path = self.path(digest);
-        map_file(&path).map_err(|error| match error.kind() {
+        MappedFile::open(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => StoreError::MissingBlob { digest: *digest },
             _ => StoreError::io("read", &path, error),
         })
     }
 
-    fn held(&self, digest: &Digest) -> Option<Bytes> {
+    fn held(&self, digest: &Digest) -> Option<Arc<MappedFile>> {
         let mapped = self.mapped.lock().expect("no code panics while holding this lock");
-        mapped.get(digest)?.upgrade().map(|map| Bytes::from_owner(Held(map)))
-    }
-
-    fn hold(&self, digest: Digest, bytes: Bytes) -> Bytes {
-        let map = Arc::new(bytes);
-        let mut mapped = self.mapped.lock().expect("no code panics while holding this lock");
-        mapped.retain(|_, map| map.strong_count() > 0);
-        mapped.insert(digest, Arc::downgrade(&map));
-        Bytes::from_owner(Held(map))
+        mapped.get(digest)?.upgrade()
     }
 
     /// Every blob with its size.
@@ -143,11 +141,11 @@ impl Blobs {
 }
 
 /// Keeps a shared map alive for as long as any slice of it.
-struct Held(Arc<Bytes>);
+struct Held(Arc<MappedFile>);
 
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
-        &self.0
+        (*self.0).as_ref()
     }
 }
 

@@ -223,6 +223,12 @@ impl Store {
         self.blobs.map(digests)
     }
 
+    /// Gives back the memory of mapped blobs that are hardly read any more, such as weights of
+    /// which an engine has made its own copy. They can be read as before, from disk if need be.
+    pub fn release_pages(&self, digests: impl IntoIterator<Item = Digest>) {
+        self.blobs.release_pages(digests);
+    }
+
     /// The side files of a model, by their path in its folder.
     pub fn files(&self, manifest: &Manifest) -> Result<Vec<(String, Bytes)>, StoreError> {
         let digests: Vec<Digest> = manifest.files.values().map(|file| file.content).collect();

@@ -88,7 +88,10 @@ pub(crate) fn lower(
     let model = store.open_graph(original).map_err(in_store)?;
     let level = target.level(&model);
     let id = lowering_id(runtime, target, level, dims);
-    if let Some(kept) = store.derived(&original.graph, &id).map_err(in_store)? {
+    if let Some(kept) = store.derived(&original.graph, &id).map_err(in_store)?
+        // What is damaged can be made again. Weights of the original were checked just now.
+        && store.open_graph(&kept).is_ok()
+    {
         return Ok(kept);
     }
     let lowered = match level {

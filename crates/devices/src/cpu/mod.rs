@@ -176,16 +176,27 @@ impl Device for CpuEngine {
 
     async fn unload(&self, segment: SegmentId) -> Result<(), DeviceError> {
         let _no_loading = self.shared.loading.lock().await;
-        let mut state = self.state();
-        let removed = state.sessions.remove(&segment);
-        if state.sessions.is_empty() {
-            state.packed = PrepackedWeights::new();
-        }
-        drop(state);
-        match removed {
-            Some(_) => Ok(()),
-            None => Err(not_loaded(segment)),
-        }
+        let (session, packed) = {
+            let mut state = self.state();
+            let session = state.sessions.remove(&segment).ok_or_else(|| not_loaded(segment))?;
+            let none_left = state.sessions.is_empty();
+            let packed =
+                none_left.then(|| std::mem::replace(&mut state.packed, PrepackedWeights::new()));
+            (session, packed)
+        };
+        let shared = self.shared.clone();
+        blocking(move || {
+            let none_left = packed.is_some();
+            drop((session, packed));
+            if none_left {
+                let failed =
+                    |error| session::engine_error("cannot free the engine's memory", error);
+                shared.runtime.renew_arena().map_err(failed)?;
+            }
+            crate::memory::give_back();
+            Ok(())
+        })
+        .await?
     }
 
     async fn put(&self, id: TensorId, tensor: Tensor) -> Result<(), DeviceError> {

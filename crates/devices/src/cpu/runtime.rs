@@ -79,10 +79,25 @@ fn version(library: &Path) -> Result<String, libloading::Error> {
     }
 }
 
+impl Runtime {
+    /// Gives back the memory of activations, which an arena never does by itself. Sessions that
+    /// are there keep the old arena until they go.
+    pub(crate) fn renew_arena(&self) -> ort::Result<()> {
+        let info = arena_info()?;
+        #[expect(unsafe_code, reason = "the crate has no call for this")]
+        // SAFETY: both pointers are valid for the call. Sessions and values share ownership of
+        // the arena, so it goes with the last of them.
+        let status = unsafe {
+            (ort::api().UnregisterAllocator)(self.environment.ptr().cast_mut(), info.ptr())
+        };
+        super::value::check(status)?;
+        share_arena(&self.environment)
+    }
+}
+
 /// Registers one arena for the activations of all sessions. Each would grow its own otherwise.
 fn share_arena(environment: &Environment) -> ort::Result<()> {
-    let info =
-        MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Arena, MemoryType::Default)?;
+    let info = arena_info()?;
     #[expect(unsafe_code, reason = "the crate has no call for this")]
     // SAFETY: both pointers are valid for the call; the library copies what it needs. A null
     // configuration means the defaults.
@@ -91,6 +106,10 @@ fn share_arena(environment: &Environment) -> ort::Result<()> {
         (ort::api().CreateAndRegisterAllocator)(environment, info.ptr(), std::ptr::null())
     };
     super::value::check(status)
+}
+
+fn arena_info() -> ort::Result<MemoryInfo<'static>> {
+    MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Arena, MemoryType::Default)
 }
 
 const WHAT_TO_DO: &str = "In a source tree, run `cargo xtask setup`; elsewhere, put the library \

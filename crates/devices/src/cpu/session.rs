@@ -76,6 +76,8 @@ pub(crate) fn load(
         segment.graph.weights.iter().map(|weight| (weight.content, weight.bytes)).collect();
     contents.sort();
     contents.dedup();
+    // The engine has packed copies of most weights by now and reads only those from here on.
+    store.release_pages(contents.iter().map(|(digest, _)| *digest));
     Ok(LoadedSession {
         session: session.into(),
         _weights: weights,
