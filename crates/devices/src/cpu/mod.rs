@@ -166,7 +166,9 @@ impl Device for CpuEngine {
         let shared = self.shared.clone();
         let session = blocking(move || {
             let threads = shared.options.threads;
-            session::load(shared.runtime, &shared.store, &segment, threads, &packed)
+            let session = session::load(shared.runtime, &shared.store, &segment, threads, &packed);
+            crate::memory::give_back();
+            session
         })
         .await??;
         let loaded = describe(id, &session, &held, session.took);
