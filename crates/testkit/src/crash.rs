@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn kills_as_often_as_asked_and_measures_in_between() {
         let mut ends = Vec::new();
-        let command = |round: usize| sleeping(if round % 8 == 0 { "0.02" } else { "60" });
+        let command = |round: usize| sleeping(if round.is_multiple_of(8) { "0.02" } else { "60" });
         let tally = kill_during(9, 1, command, |round, ended| {
             ends.push((round, ended == Ended::Killed));
             Ok::<(), io::Error>(())
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn gives_up_on_what_is_always_faster() {
-        let command = |round: usize| sleeping(if round % 8 == 0 { "0.3" } else { "0" });
+        let command = |round: usize| sleeping(if round.is_multiple_of(8) { "0.3" } else { "0" });
         let late = (0..).find(|&seed| fractions(1, seed)[0] > 0.9).unwrap();
         let tally = kill_during(1, late, command, |_, _| Ok::<(), io::Error>(()));
         assert!(tally.unwrap_err().to_string().contains("too fast"));
