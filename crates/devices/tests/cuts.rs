@@ -7,10 +7,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::LazyLock;
 
 use common::inputs::{minilm_inputs, sample};
-use common::{MINILM, Named, RAPIDOCR_CLASSIFY, Scratch, block_on, options, outputs};
-use holdfast_devices::cpu::{CpuEngine, CpuOptions};
+use common::{
+    GTE_SMALL, MAGIKA, MINILM, Named, RAPIDOCR_CLASSIFY, RAPIDOCR_DETECT, RAPIDOCR_RECOGNISE,
+    SILERO_VAD, Scratch, block_on, options, outputs,
+};
+use holdfast_devices::cpu::{CpuEngine, CpuOptions, Target};
 use holdfast_devices::{Device, Input, Loaded, Output, Program, RequestId, Segment, Step};
-use holdfast_graph::{Model, cut, topology};
+use holdfast_graph::{Model, cut, infer, topology};
 use holdfast_models::{StoredGraph, hashed_weights};
 use holdfast_testkit::{Architecture, LayerNorm, Numbers, Recipe, Style, random};
 use proptest::prelude::*;
@@ -100,6 +103,34 @@ proptest! {
             sample(&declared, &[], seed)
         });
         check(&GRAPH, &inputs, seed);
+    }
+}
+
+#[test]
+fn a_real_lowered_graph_can_be_cut_at_every_value() {
+    let scratch = Scratch::new();
+    let models = [
+        MINILM,
+        GTE_SMALL,
+        MAGIKA,
+        SILERO_VAD,
+        RAPIDOCR_DETECT,
+        RAPIDOCR_RECOGNISE,
+        RAPIDOCR_CLASSIFY,
+    ];
+    for path in models {
+        let graph = scratch.import_third_party(path);
+        for target in [Target::Cpu, Target::WebGpu, Target::WebNn] {
+            let lowered = block_on(scratch.engine.lower(&graph, target, &BTreeMap::new()));
+            let model = scratch.store.open_graph(&lowered.unwrap()).unwrap();
+            let types = infer::dtypes(&model);
+            let nodes = &model.graph().node;
+            let values = nodes.iter().flat_map(|node| node.output.iter().map(move |v| (node, v)));
+            for (node, value) in values.filter(|(_, value)| !value.is_empty()) {
+                let operator = &node.op_type;
+                assert!(types.contains_key(value), "{path} for {target:?}: {operator} `{value}`");
+            }
+        }
     }
 }
 

@@ -163,3 +163,21 @@ fn path_inside(folder: &Path, location: &str) -> Result<PathBuf, ExternalProblem
     }
     Ok(path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_reads_the_same_after_its_pages_were_released() {
+        let folder = tempfile::tempdir().unwrap();
+        for content in [vec![], b"short".to_vec(), vec![7; 3 << 20]] {
+            let path = folder.path().join("file");
+            std::fs::write(&path, &content).unwrap();
+            let map = MappedFile::open(&path).unwrap();
+            assert!(map.as_ref() == content);
+            map.release_pages();
+            assert!(map.as_ref() == content);
+        }
+    }
+}
