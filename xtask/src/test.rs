@@ -22,7 +22,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         .is_ok();
     workspace.step("tests", || {
         let tests = if has_nextest {
-            cmd!(shell, "cargo nextest run --workspace")
+            cmd!(shell, "cargo nextest run --workspace --no-fail-fast")
         } else {
             cmd!(shell, "cargo test --workspace --bins --lib --tests")
         };

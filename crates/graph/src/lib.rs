@@ -1,7 +1,7 @@
 //! ONNX in, ONNX out: read, fingerprint, cost, cut, write.
 //!
 //! Three nouns carry this crate. A [`Model`] is an ONNX file that was read and checked, its
-//! weights borrowed from the file's memory map. A [`Weight`](weights::Weight) is one constant
+//! weights borrowed from the file's memory map. A [`Weight`] is one constant
 //! tensor in it. A *structure* identifies a value by how it is computed.
 //!
 //! Pure: no clock, no network, no threads of its own. Passes take a `&Model` and return

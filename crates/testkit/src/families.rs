@@ -27,7 +27,7 @@ impl Member {
     }
 }
 
-/// `count` models on one frozen BERT trunk, which is [`bert`](crate::bert) of the same recipe.
+/// `count` models on one frozen BERT trunk, which is [`bert`](fn@crate::bert) of the same recipe.
 /// Their heads take turns: classifying sequences, classifying tokens, embedding sentences,
 /// answering questions. No two heads have weights in common.
 pub fn heads(recipe: &Recipe, count: usize) -> Result<Vec<Member>, BuildError> {

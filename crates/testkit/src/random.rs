@@ -1,7 +1,7 @@
 //! Random small graphs, and what property tests do to them.
 //!
 //! Every value is a square matrix, so everything composes with everything. [`graph`] makes one,
-//! [`evaluate`] runs it without an engine, [`transform`] changes how it is written and
+//! [`evaluate()`] runs it without an engine, [`transform`] changes how it is written and
 //! [`mutate`] what it computes.
 
 mod evaluate;

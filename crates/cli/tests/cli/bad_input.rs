@@ -27,7 +27,7 @@ fn files_that_are_no_models_are_refused() {
     scene.write_model("whole.onnx", &small("bert", 1));
     let whole = std::fs::read(scene.path("whole.onnx")).unwrap();
     scene.write("cut.onnx", &whole[..whole.len() / 2]);
-    check!(scene, scene.fails(1, &["import", "text.onnx"]), @"text.onnx: not an ONNX model: at the start: byte 0 is not a valid field key");
+    check!(scene, scene.fails(1, &["import", "text.onnx"]), @"text.onnx: not an ONNX model: at the outermost level: byte 0 is not a valid field key");
     check!(scene, scene.fails(1, &["import", "empty.onnx"]), @"empty.onnx is empty: get the model again");
     check!(scene, scene.fails(1, &["import", "cut.onnx"]), @"cut.onnx: not an ONNX model: at the start: the file ends in the middle of a field");
     scene.write("pointer.onnx", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n");
@@ -67,7 +67,7 @@ fn unknown_variants_and_components_are_answered_with_the_known_ones() {
 fn a_missing_engine_is_named_with_what_to_do() {
     let scene = scene_with_classifiers();
     let run = ["run", "first", "--text", "a", "--onnxruntime", "/nonexistent"];
-    check!(scene, scene.fails(1, &run), @"device failed: there is no ONNX Runtime library at /nonexistent; name the library file itself, or leave `--onnxruntime` out to use the one that `cargo xtask setup` installs");
+    check!(scene, scene.fails(1, &run), @"device failed: there is no ONNX Runtime library at /nonexistent. In a source tree, run `cargo xtask setup`; elsewhere, put the library beside the `holdfast` program or name it with `--onnxruntime FILE`");
 }
 
 #[test]

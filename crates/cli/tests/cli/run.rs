@@ -114,7 +114,7 @@ fn text_becomes_embeddings_whose_similarity_makes_sense() {
        3  0.081  0.031  1.000  tax law
       loaded in [TIME], first run [TIME]
 
-    memory: 90.3 MB of weights, [SIZE] of private memory in all
+    memory: weights 90.3 MB; private to this process [SIZE]
     device: [ENGINE]
     ");
     let late = run(&["--deadline", "0.000001"]);
@@ -185,7 +185,7 @@ fn labels_have_names_and_shared_weights_are_loaded_once() {
       logits f32[2, 3, 3]  0.2102, -1.2385, 1.4558, 0.6940, -1.4659, 1.4128, …
       loaded in [TIME] (344.1 kB of weights were loaded already), first run [TIME]
 
-    memory: 360.4 kB of weights instead of 704.5 kB, [SIZE] of private memory in all
+    memory: weights 360.4 kB instead of 704.5 kB; private to this process [SIZE]
     device: [ENGINE]
     ");
     let report = scene.json(&run);
@@ -315,7 +315,7 @@ fn tensors_are_fed_from_npy_files() {
       target_label f32[1, 214]  0.0000, 0.0000, 0.0000, 0.0000, 0.0000, 0.0000, …
       loaded in [TIME], first run [TIME]
 
-    memory: 3.1 MB of weights, [SIZE] of private memory in all
+    memory: weights 3.1 MB; private to this process [SIZE]
     device: [ENGINE]
     ");
 

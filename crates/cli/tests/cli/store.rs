@@ -86,7 +86,7 @@ fn models_lists_what_is_shared() {
     first   model       fp32      360.4 kB  344.1 kB
     second  model       fp32      344.1 kB  344.1 kB
 
-    2 models, 360.4 kB of weights on disk instead of 704.5 kB
+    2 models, weights on disk: 360.4 kB instead of 704.5 kB
     ");
     let listed = scene.json(&["models"]);
     assert_eq!(keys(&listed), ["home", "models", "unreadable", "weight_bytes"]);
@@ -115,7 +115,7 @@ fn a_damaged_manifest_does_not_hide_the_other_models() {
     model   components  variants   weights  shared
     second  model       fp32      344.1 kB     0 B
 
-    1 model, 344.1 kB of weights on disk
+    1 model, weights on disk: 344.1 kB
     ");
     check!(scene, listed.stderr, @"warning: `first` cannot be used: the manifest [DIR]/home/models/first.json is damaged (EOF while parsing a string at line 1 column 17); import the model again, or remove it with `holdfast rm`");
     assert_eq!(keys(&scene.json(&["models"])["unreadable"][0]), ["model", "problem"]);
@@ -267,7 +267,7 @@ fn doctor_says_what_works_and_how_to_fix_the_rest() {
     let broken = scene.run(&["doctor", "--onnxruntime", "/nonexistent"]);
     assert_eq!((broken.code, broken.stderr.as_str()), (Some(1), ""));
     let fail = broken.stdout.lines().find(|line| line.starts_with("FAIL")).unwrap().to_owned();
-    check!(scene, fail, @"FAIL cpu engine: device failed: there is no ONNX Runtime library at /nonexistent; name the library file itself, or leave `--onnxruntime` out to use the one that `cargo xtask setup` installs");
+    check!(scene, fail, @"FAIL cpu engine: device failed: there is no ONNX Runtime library at /nonexistent. In a source tree, run `cargo xtask setup`; elsewhere, put the library beside the `holdfast` program or name it with `--onnxruntime FILE`");
     scene.write("not-a-library.so", "text");
     let broken = scene.run(&["doctor", "--onnxruntime", "not-a-library.so"]);
     assert_eq!(broken.code, Some(1));
