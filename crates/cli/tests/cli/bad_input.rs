@@ -29,7 +29,7 @@ fn files_that_are_no_models_are_refused() {
     scene.write("cut.onnx", &whole[..whole.len() / 2]);
     check!(scene, scene.fails(1, &["import", "text.onnx"]), @"text.onnx: not an ONNX model: at the outermost level: byte 0 is not a valid field key");
     check!(scene, scene.fails(1, &["import", "empty.onnx"]), @"empty.onnx is empty: get the model again");
-    check!(scene, scene.fails(1, &["import", "cut.onnx"]), @"cut.onnx: not an ONNX model: at the start: the file ends in the middle of a field");
+    check!(scene, scene.fails(1, &["import", "cut.onnx"]), @"cut.onnx: not an ONNX model: at graph: the file ends in the middle of a field");
     scene.write("pointer.onnx", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n");
     check!(scene, scene.fails(1, &["import", "pointer.onnx"]), @"pointer.onnx is a Git LFS pointer, not the model itself: run `git lfs pull` in its folder");
     check!(scene, scene.fails(1, &["import", "folder"]), @"there is no ONNX model in folder: expected `.onnx` files there or in its `onnx` folder");
