@@ -35,6 +35,20 @@ pub(crate) fn give_back() {
     }
 }
 
+/// Has large blocks come from the system and go back to it. Left alone, glibc raises the size from
+/// which it does so up to 32 MB, and each thread's heap then keeps what the largest block left
+/// behind (measured: a second session of a model took 3.7 MB instead of 1.2).
+pub(crate) fn keep_large_blocks_apart() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        #[expect(unsafe_code, reason = "a call of the C library")]
+        // SAFETY: the call sets a limit for allocations to come, to what it is at the start.
+        unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
+        }
+    }
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;

@@ -44,6 +44,7 @@ pub(crate) fn runtime(explicit: Option<&Path>) -> Result<&'static Runtime, Devic
 }
 
 fn load(explicit: Option<&Path>) -> Result<Runtime, String> {
+    crate::memory::keep_large_blocks_apart();
     let library = find(explicit)?;
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         let library = library.display();
