@@ -1,0 +1,109 @@
+/*
+ * The engine's door: what it is asked to do, and what it answers. It knows segments, tensors and
+ * programs, and no socket. The one in a worker of its own is spoken to through the same interface.
+ */
+
+import type {
+  ErrorKind,
+  LoadPhase,
+  NamedInput,
+  NamedOutput,
+  OutputTensor,
+  StepTiming,
+  TensorShape,
+} from "#wire/messages";
+
+/** Computes on one backend. Calls may overlap; the engine works on one at a time, in order. */
+export interface Engine {
+  /** Makes a segment ready to run. One that is ready already changes nothing. */
+  load(segment: SegmentFiles, onPhase: (phase: LoadPhase) => void): Promise<LoadTimes>;
+  /** Lets a segment go. */
+  unload(segment: string): Promise<void>;
+  /** Keeps a tensor on the device, replacing one of the same name. */
+  put(name: string, tensor: HostTensor): Promise<void>;
+  /** Reads a kept tensor back. */
+  get(name: string): Promise<HostTensor>;
+  /** Lets a kept tensor go. */
+  drop(name: string): Promise<void>;
+  /**
+   * Runs a program. What it is to keep is only set aside: `settle` decides, so that a program that
+   * was given up in the meantime changes nothing.
+   */
+  run(program: Program, onPart: (outputs: HostOutput[]) => void): Promise<ProgramOutcome>;
+  /** Keeps what the last program set aside, or lets it go. */
+  settle(keep: boolean): Promise<void>;
+  /** Asks the program under way to end between two steps. */
+  cancel(): void;
+  /** What the engine holds. */
+  stats(): Promise<EngineStats>;
+}
+
+/** A tensor in the memory of the page. */
+export interface HostTensor {
+  dtype: string;
+  dims: number[];
+  bytes: Uint8Array<ArrayBuffer>;
+}
+
+/** A segment, fetched and verified. */
+export interface SegmentFiles {
+  segment: string;
+  graph: Uint8Array<ArrayBuffer>;
+  /** By the names that the graph refers to them. */
+  weights: { name: string; bytes: Uint8Array<ArrayBuffer> }[];
+  dims: Record<string, number>;
+  /** For a first run on zeros; empty for none. */
+  warmUp: TensorShape[];
+  outputs: string[];
+}
+
+/** How long loading took, in milliseconds. */
+export interface LoadTimes {
+  createMs: number;
+  warmUpMs: number | null;
+  warmUpError: string | null;
+}
+
+/** Steps that run one after the other; inline inputs lie in `body`. */
+export interface Program {
+  steps: ProgramStep[];
+  body: Uint8Array<ArrayBuffer>;
+}
+
+export interface ProgramStep {
+  segment: string;
+  inputs: NamedInput[];
+  outputs: NamedOutput[];
+  early: boolean;
+}
+
+/** An output that comes back. */
+export interface HostOutput extends Omit<OutputTensor, "value"> {
+  value: HostTensor;
+}
+
+export interface ProgramOutcome {
+  outputs: HostOutput[];
+  steps: StepTiming[];
+}
+
+export interface EngineStats {
+  segments: number;
+  tensors: number;
+  tensorBytes: number;
+  heapBytes: number | null;
+}
+
+/** What went wrong, and whether the engine is of any use after it. */
+export class EngineError extends Error {
+  readonly kind: ErrorKind;
+  /** The engine has to be replaced. */
+  readonly fatal: boolean;
+
+  constructor(kind: ErrorKind, message: string, fatal = false) {
+    super(message);
+    this.name = "EngineError";
+    this.kind = kind;
+    this.fatal = fatal;
+  }
+}
