@@ -1,11 +1,13 @@
 //! The trait that everything which computes implements.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use holdfast_graph::{Tensor, Value};
 use tokio::sync::broadcast;
 
+use crate::calibration::Calibration;
 use crate::error::DeviceError;
 use crate::program::{Outcome, Program, RequestId, TensorId};
 use crate::segment::{Segment, SegmentId};
@@ -39,7 +41,7 @@ use crate::segment::{Segment, SegmentId};
 #[async_trait]
 pub trait Device: Send + Sync {
     /// What this device is. Every result can be labelled with it.
-    fn info(&self) -> &DeviceInfo;
+    fn info(&self) -> Arc<DeviceInfo>;
 
     /// Makes a segment ready to run. Loading one that is loaded already changes nothing.
     async fn load(&self, segment: Segment) -> Result<Loaded, DeviceError>;
@@ -70,11 +72,11 @@ pub trait Device: Send + Sync {
 }
 
 /// What a device is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DeviceInfo {
     /// A name for people, unique among the devices in use.
     pub name: String,
-    /// What it computes on: `cpu`, later `webgpu`, `webnn`, `wasm`.
+    /// What it computes on: `cpu`, `webgpu`, `webnn`, `wasm`.
     pub backend: String,
     /// The engine and its version.
     pub engine: String,
@@ -82,6 +84,8 @@ pub struct DeviceInfo {
     pub adapter: String,
     /// Whether this is an accelerator, as opposed to the processor or a software adapter.
     pub accelerated: bool,
+    /// What a short calibration measured; `None` until there was one.
+    pub calibration: Option<Calibration>,
 }
 
 /// A segment that is ready to run.
@@ -97,8 +101,12 @@ pub struct Loaded {
     pub weight_bytes: u64,
     /// Those of them that no segment loaded before it had brought along.
     pub new_weight_bytes: u64,
-    /// How long loading took; zero if it was loaded already.
+    /// Bytes that had to be downloaded for it.
+    pub downloaded_bytes: u64,
+    /// How long loading took, the first run included; zero if it was loaded already.
     pub took: Duration,
+    /// How long the first run took, on zeros, where the device makes one to compile shaders.
+    pub first_run: Option<Duration>,
 }
 
 /// What a device holds and has done.
@@ -125,6 +133,18 @@ pub struct Stats {
 pub enum Event {
     /// Everything that was loaded and kept is gone.
     Lost {
+        /// Why.
+        reason: String,
+    },
+    /// The connection is cut; the device may come back with all that it has.
+    Disconnected {
+        /// Why.
+        reason: String,
+    },
+    /// It came back.
+    Reconnected,
+    /// It will not come back.
+    Gone {
         /// Why.
         reason: String,
     },

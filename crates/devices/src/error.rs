@@ -19,6 +19,8 @@ pub enum ErrorKind {
     Busy,
     /// The device lost what it had loaded or kept; load it again.
     StateLost,
+    /// The device said what it must not say, and was let go.
+    Protocol,
 }
 
 impl fmt::Display for ErrorKind {
@@ -31,6 +33,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::Cancelled => "cancelled",
             ErrorKind::Busy => "busy",
             ErrorKind::StateLost => "state lost",
+            ErrorKind::Protocol => "protocol broken",
         })
     }
 }

@@ -1,10 +1,12 @@
 //! Programs: what a device is asked to do in one go.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_graph::Tensor;
 
+use crate::device::DeviceInfo;
 use crate::segment::SegmentId;
 
 /// Names a request, so that it can be cancelled, and recognised when it is asked again.
@@ -118,6 +120,8 @@ pub struct Outcome {
     pub steps: Vec<StepTiming>,
     /// How long the program waited for its turn.
     pub queued: Duration,
+    /// What computed it.
+    pub device: Arc<DeviceInfo>,
 }
 
 impl Outcome {
@@ -143,4 +147,6 @@ pub struct Returned {
 pub struct StepTiming {
     /// The engine's own time.
     pub run: Duration,
+    /// The time to copy what is returned off the device.
+    pub readback: Duration,
 }

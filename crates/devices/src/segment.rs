@@ -15,12 +15,14 @@ pub struct Segment {
     /// Sizes for named dimensions, fixed for as long as the segment is loaded. Engines plan
     /// memory better when they know them; what is not named stays free.
     pub dims: BTreeMap<String, usize>,
+    /// What kind of model it is from. Only patience depends on it, so it is not in the id.
+    pub kind: ModelKind,
 }
 
 impl Segment {
     /// A segment whose dimensions stay free.
     pub fn new(graph: StoredGraph) -> Segment {
-        Segment { graph, dims: BTreeMap::new() }
+        Segment { graph, dims: BTreeMap::new(), kind: ModelKind::Other }
     }
 
     /// Identifies the segment: the same graph under the same bindings is the same segment.
@@ -31,6 +33,19 @@ impl Segment {
         }
         SegmentId(Digest::of(text.as_bytes()))
     }
+}
+
+/// What a model is for, as far as it matters for how long it may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum ModelKind {
+    Text,
+    Vision,
+    Audio,
+    Generation,
+    Multimodal,
+    #[default]
+    Other,
 }
 
 /// Identifies a segment on every device.

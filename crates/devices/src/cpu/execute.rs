@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use holdfast_graph::{DataType, Dim, Tensor, Value};
+use holdfast_graph::{Tensor, Value};
 use ort::session::{NoSelectedOutputs, RunOptions, SessionInputValue};
 use ort::value::{DynValue, ValueType};
 use tokio::runtime::Handle;
@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use super::session::{LoadedSession, engine_error};
 use super::value::{Borrowed, borrow, byte_len, data_type, to_tensor};
 use super::{not_kept, not_loaded};
+use crate::check::{check_fits, no_such};
 use crate::error::{DeviceError, ErrorKind};
 use crate::program::{Input, Output, Program, Returned, StepTiming, TensorId};
 use crate::segment::SegmentId;
@@ -145,7 +146,7 @@ pub(crate) fn prepare(
                 }
             };
             if let Source::Value(kept) = &source {
-                check_fits(declared, kept.value(), number)?;
+                check_value(declared, kept.value(), number)?;
             }
             if inputs.iter().any(|(given, _): &(Value, Source)| given.name == *name) {
                 let message = format!("input `{name}` of step {number} is given twice");
@@ -182,7 +183,7 @@ pub(crate) fn execute(program: &Prepared, stop: &Stop) -> Result<Done, DeviceErr
                 Source::Value(value) => value.clone(),
                 Source::Step { step, output } => {
                     let value = results[*step][output].clone();
-                    check_fits(declared, value.value(), number)?;
+                    check_value(declared, value.value(), number)?;
                     value
                 }
             };
@@ -190,7 +191,8 @@ pub(crate) fn execute(program: &Prepared, stop: &Stop) -> Result<Done, DeviceErr
         }
         let started = Instant::now();
         let mut outputs = run_step(step, &inputs, number, stop)?;
-        done.steps.push(StepTiming { run: started.elapsed() });
+        let run = started.elapsed();
+        let started = Instant::now();
 
         let mut named = HashMap::new();
         for (name, output) in &step.outputs {
@@ -209,6 +211,7 @@ pub(crate) fn execute(program: &Prepared, stop: &Stop) -> Result<Done, DeviceErr
             named.insert(name.clone(), value);
         }
         results.push(named);
+        done.steps.push(StepTiming { run, readback: started.elapsed() });
     }
     stop.check()?;
     Ok(done)
@@ -244,34 +247,10 @@ fn run_step(
 }
 
 /// Checks a value against what an input declares.
-fn check_fits(declared: &Value, value: &DynValue, step: usize) -> Result<(), DeviceError> {
+fn check_value(declared: &Value, value: &DynValue, step: usize) -> Result<(), DeviceError> {
     let ValueType::Tensor { ty, shape, .. } = value.dtype() else {
         return Err(DeviceError::caller(format!("input `{}` is not a tensor", declared.name)));
     };
-    let dtype = data_type(*ty);
     let dims: Vec<usize> = shape.iter().map(|&dim| dim as usize).collect();
-    let type_fits = declared.dtype.is_none() || declared.dtype == dtype;
-    let dims_fit = declared.dims.as_ref().is_none_or(|declared| {
-        let fits = |(declared, size): (&Dim, &usize)| match declared {
-            Dim::Fixed(expected) => expected == size,
-            Dim::Named(_) | Dim::Unknown => true,
-        };
-        declared.len() == dims.len() && declared.iter().zip(&dims).all(fits)
-    });
-    if type_fits && dims_fit {
-        return Ok(());
-    }
-    let given = dtype.map_or("an unknown type", DataType::name);
-    Err(DeviceError::caller(format!(
-        "input `{}` of step {step} is {declared}, but {given}{dims:?} was given",
-        declared.name
-    )))
-}
-
-fn no_such(declared: &[Value], name: &str, step: usize, what: &str) -> DeviceError {
-    let names: Vec<&str> = declared.iter().map(|value| value.name.as_str()).collect();
-    DeviceError::caller(format!(
-        "the segment of step {step} has no {what} `{name}`; it has {}",
-        names.join(", ")
-    ))
+    check_fits(declared, data_type(*ty), &dims, step)
 }

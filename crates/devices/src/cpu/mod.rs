@@ -66,7 +66,7 @@ struct Shared {
     store: Arc<Store>,
     runtime: &'static Runtime,
     options: CpuOptions,
-    info: DeviceInfo,
+    info: Arc<DeviceInfo>,
     turns: Arc<Semaphore>,
     events: broadcast::Sender<Event>,
     /// Never held while the engine works or anything is awaited.
@@ -96,6 +96,7 @@ impl CpuEngine {
             engine: runtime.engine.clone(),
             adapter: processor::name(),
             accelerated: false,
+            calibration: None,
         };
         let state = State {
             sessions: HashMap::new(),
@@ -108,7 +109,7 @@ impl CpuEngine {
         let shared = Shared {
             store,
             runtime,
-            info,
+            info: Arc::new(info),
             turns: Arc::new(Semaphore::new(options.concurrency.max(1))),
             options,
             events: broadcast::channel(16).0,
@@ -149,8 +150,8 @@ impl CpuEngine {
 
 #[async_trait]
 impl Device for CpuEngine {
-    fn info(&self) -> &DeviceInfo {
-        &self.shared.info
+    fn info(&self) -> Arc<DeviceInfo> {
+        self.shared.info.clone()
     }
 
     async fn load(&self, segment: Segment) -> Result<Loaded, DeviceError> {
@@ -312,7 +313,7 @@ impl CpuEngine {
         })
         .await??;
         self.state().keep(done.kept, self.shared.options.tensor_bytes)?;
-        Ok(Outcome { outputs: done.returned, steps: done.steps, queued })
+        Ok(Outcome { outputs: done.returned, steps: done.steps, queued, device: self.info() })
     }
 }
 
@@ -369,7 +370,9 @@ fn describe(
         outputs: session.outputs.clone(),
         weight_bytes: session.contents.iter().map(|(_, bytes)| bytes).sum(),
         new_weight_bytes: new.map(|(_, bytes)| bytes).sum(),
+        downloaded_bytes: 0,
         took,
+        first_run: None,
     }
 }
 

@@ -110,7 +110,7 @@ async fn run_all(
     }
     drop(spinner);
     let memory = Memory::new(before, process_memory(), &engine.stats().await?, &models);
-    Ok(Report { device: engine.info().clone(), models, memory })
+    Ok(Report { device: engine.info().as_ref().clone(), models, memory })
 }
 
 /// The last outcome and the time of every run.

@@ -1,0 +1,167 @@
+//! Asking a lane and waiting for its answer: timeouts, cancelling, giving up.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use holdfast_wire::ToLane;
+use tokio::sync::{oneshot, watch};
+
+use super::state::{Answer, Connection, Pending};
+use super::{Lane, lock};
+use crate::error::{DeviceError, ErrorKind};
+use crate::program::RequestId;
+
+impl Lane {
+    /// Asks, and waits as long as there is progress within `timeout`.
+    pub(super) async fn ask(
+        &self,
+        operation: &'static str,
+        message: impl FnOnce(u64) -> ToLane,
+        body: Vec<Bytes>,
+        timeout: Duration,
+    ) -> Result<Answer, DeviceError> {
+        let mut asked = self.post(operation, message, body, None)?;
+        self.finish(&mut asked, timeout).await
+    }
+
+    /// Asks for a run, which ends at a fixed time and can be cancelled by its name.
+    pub(super) async fn ask_run(
+        &self,
+        name: &RequestId,
+        message: impl FnOnce(u64) -> ToLane,
+        body: Vec<Bytes>,
+        limit: Duration,
+    ) -> Result<Answer, DeviceError> {
+        if limit.is_zero() {
+            return Err(given_up(ErrorKind::Timeout));
+        }
+        // Kept until the end of this function, so that the name is free again however it ends.
+        let mut running = Running { lane: self, name, entered: false };
+        let mut asked = {
+            let mut names = lock(&self.shared.running);
+            if names.contains_key(name) {
+                return Err(DeviceError::caller(format!("request `{name}` is running already")));
+            }
+            let asked = self.post("run", message, body, Some(Instant::now() + limit))?;
+            names.insert(name.clone(), asked.request);
+            running.entered = true;
+            asked
+        };
+        self.finish(&mut asked, limit).await
+    }
+
+    /// Gives a request up: whoever waits for it hears of it at once, and so does the lane.
+    pub(super) fn give_up(&self, request: u64, kind: ErrorKind) -> bool {
+        let mut state = self.state();
+        let Some(pending) = state.pending.remove(&request) else { return false };
+        // Numbers always fit.
+        let _ = state.outbox.push_control(&ToLane::Cancel { request });
+        drop(state);
+        self.shared.outgoing.notify_one();
+        let _ = pending.answer.send(Err(given_up(kind)));
+        true
+    }
+
+    /// Puts a request on its way.
+    fn post(
+        &self,
+        operation: &'static str,
+        message: impl FnOnce(u64) -> ToLane,
+        body: Vec<Bytes>,
+        deadline: Option<Instant>,
+    ) -> Result<Asked<'_>, DeviceError> {
+        let mut state = self.state();
+        if let Connection::Gone { reason, kind } = &state.connection {
+            return Err(DeviceError::new(*kind, format!("the lane is gone: {reason}")));
+        }
+        if state.pending.len() >= self.shared.options.queue {
+            let message = format!("{} requests are waiting on this lane", state.pending.len());
+            return Err(DeviceError::new(ErrorKind::Busy, message));
+        }
+        let request = state.next_request;
+        let (answer, answered) = oneshot::channel();
+        let (progress, progressed) = watch::channel(Instant::now());
+        let pending = Pending {
+            message: message(request),
+            body,
+            deadline,
+            parts: Vec::new(),
+            progress,
+            answer,
+        };
+        if state.is_up() {
+            let too_long =
+                |e| DeviceError::caused(ErrorKind::Caller, "the request is too large", e);
+            state.outbox.push_request(&pending.message_now(), &pending.body).map_err(too_long)?;
+        }
+        state.next_request += 1;
+        state.pending.insert(request, pending);
+        drop(state);
+        self.shared.outgoing.notify_one();
+        Ok(Asked { lane: self, operation, request, answered, progressed, asked: Instant::now() })
+    }
+
+    async fn finish(
+        &self,
+        asked: &mut Asked<'_>,
+        timeout: Duration,
+    ) -> Result<Answer, DeviceError> {
+        let answer = loop {
+            let last = *asked.progressed.borrow_and_update();
+            tokio::select! {
+                answer = &mut asked.answered => break answer.unwrap_or_else(|_| Err(given_up(ErrorKind::Cancelled))),
+                Ok(()) = asked.progressed.changed() => {}
+                () = tokio::time::sleep_until((last + timeout).into()) => {
+                    self.give_up(asked.request, ErrorKind::Timeout);
+                    break Err(given_up(ErrorKind::Timeout));
+                }
+            }
+        };
+        let took = asked.asked.elapsed();
+        let mut state = self.state();
+        let account = state.diagnostics.operations.entry(asked.operation).or_default();
+        match &answer {
+            Ok(_) => account.succeeded(took),
+            Err(error) => account.failed(error.kind()),
+        }
+        answer
+    }
+}
+
+/// A request on its way. However its future ends, the lane is told.
+struct Asked<'a> {
+    lane: &'a Lane,
+    operation: &'static str,
+    request: u64,
+    answered: oneshot::Receiver<Result<Answer, DeviceError>>,
+    progressed: watch::Receiver<Instant>,
+    asked: Instant,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.lane.give_up(self.request, ErrorKind::Cancelled);
+    }
+}
+
+struct Running<'a> {
+    lane: &'a Lane,
+    name: &'a RequestId,
+    entered: bool,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if self.entered {
+            lock(&self.lane.shared.running).remove(self.name);
+        }
+    }
+}
+
+fn given_up(kind: ErrorKind) -> DeviceError {
+    let message = match kind {
+        ErrorKind::Timeout => "the lane did not answer in time",
+        _ => "the request was given up before it was done",
+    };
+    DeviceError::new(kind, message)
+}

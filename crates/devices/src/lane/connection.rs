@@ -1,0 +1,325 @@
+//! One connection of a lane: frames out, frames in, heartbeats, and how it ends.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use holdfast_wire::{Assembler, FromLane, Resume, ToLane, Welcome};
+use tokio::sync::{mpsc, watch};
+
+use super::Lane;
+use super::state::{Answer, Connection};
+use crate::device::Event;
+use crate::error::{DeviceError, ErrorKind};
+
+/// What carries frames: one WebSocket message each. The far end closes it by dropping it.
+pub struct Link {
+    /// To the browser.
+    pub outgoing: mpsc::Sender<Bytes>,
+    /// From the browser.
+    pub incoming: mpsc::Receiver<Bytes>,
+}
+
+/// Why a connection ended.
+enum End {
+    /// The line: the lane may come back.
+    Cut(String),
+    /// The lane: it will not.
+    Over { reason: String, kind: ErrorKind },
+}
+
+impl Lane {
+    /// Serves a connection until it ends. The lane's hello has been read from it.
+    pub(super) async fn serve(
+        &self,
+        mut link: Link,
+        mut assembler: Assembler<FromLane>,
+        resume: Option<&Resume>,
+    ) {
+        let (number, mut ended) = self.open(resume);
+        let (heard, listen) = watch::channel(Instant::now());
+        let end = tokio::select! {
+            end = self.read(&mut link.incoming, &mut assembler, &heard) => end,
+            end = self.write(&link.outgoing) => end,
+            end = self.beat(listen) => end,
+            Ok(reason) = ended.wait_for(Option::is_some) => {
+                End::Cut(reason.clone().unwrap_or_default())
+            }
+        };
+        // What was put into the outbox last, such as a farewell, still goes out.
+        while let Some(frame) = { self.state().outbox.next_frame() } {
+            if link.outgoing.try_send(frame).is_err() {
+                break;
+            }
+        }
+        drop(link);
+        match end {
+            End::Cut(reason) => self.cut(number, reason).await,
+            End::Over { reason, kind } => self.end(&reason, kind),
+        }
+    }
+
+    /// Counts the lane as gone and answers everyone who waits.
+    pub(super) fn end(&self, reason: &str, kind: ErrorKind) {
+        let pending = {
+            let mut state = self.state();
+            if matches!(state.connection, Connection::Gone { .. }) {
+                return;
+            }
+            let gone = Connection::Gone { reason: reason.to_owned(), kind };
+            let before = std::mem::replace(&mut state.connection, gone);
+            if let Connection::Up { end, .. } = before {
+                end.send_replace(Some(reason.to_owned()));
+            }
+            state.lose(reason);
+            state.blobs.clear();
+            std::mem::take(&mut state.pending)
+        };
+        for (_, waiting) in pending {
+            let message = format!("the lane is gone: {reason}");
+            let _ = waiting.answer.send(Err(DeviceError::new(kind, message)));
+        }
+        self.emit(Event::Gone { reason: reason.to_owned() });
+    }
+
+    /// Takes a connection up: greets, and asks again what the lane does not know of.
+    fn open(&self, resume: Option<&Resume>) -> (u32, watch::Receiver<Option<String>>) {
+        let shared = &self.shared;
+        let mut state = self.state();
+        state.diagnostics.connections += 1;
+        let number = state.diagnostics.connections;
+        let (end, ended) = watch::channel(None);
+        let before = std::mem::replace(&mut state.connection, Connection::Up { number, end });
+        match before {
+            // The browser noticed the cut before this side did.
+            Connection::Up { end, .. } => {
+                drop(end.send_replace(Some("it was replaced".to_owned())))
+            }
+            Connection::Down { since } => state.diagnostics.away += since.elapsed(),
+            gone @ Connection::Gone { .. } => {
+                state.connection = gone;
+                return (number, watch::channel(Some("the lane is gone".to_owned())).1);
+            }
+        }
+        state.outbox = Default::default();
+        let welcome = ToLane::Welcome(Welcome {
+            session: shared.session.clone(),
+            resumed: resume.is_some(),
+            name: super::lock(&shared.info).name.clone(),
+            blob_key: shared.blob_key.clone(),
+            cache_limit_bytes: shared.options.cache_bytes,
+            tensor_limit_bytes: shared.options.tensor_bytes,
+            heartbeat_ms: shared.options.heartbeat.as_millis() as u64,
+        });
+        // All of this was within the limits when it was asked first.
+        let _ = state.outbox.push_control(&welcome);
+        let known = resume.map_or(&[][..], |resume| &resume.requests);
+        for request in known
+            .iter()
+            .filter(|request| !state.pending.contains_key(request))
+            .copied()
+            .collect::<Vec<_>>()
+        {
+            let _ = state.outbox.push_control(&ToLane::Cancel { request });
+        }
+        let again: Vec<_> = state
+            .pending
+            .iter()
+            .filter(|(request, _)| !known.contains(request))
+            .map(|(_, pending)| (pending.message_now(), pending.body.clone()))
+            .collect();
+        for (message, body) in again {
+            let _ = state.outbox.push_request(&message, &body);
+        }
+        drop(state);
+        shared.outgoing.notify_one();
+        if resume.is_some() {
+            self.emit(Event::Reconnected);
+        }
+        (number, ended)
+    }
+
+    /// After a cut: waits for the lane to come back, and lets it go if it does not.
+    async fn cut(&self, number: u32, reason: String) {
+        {
+            let mut state = self.state();
+            // Another connection may have taken over.
+            if !matches!(&state.connection, Connection::Up { number: current, .. } if *current == number)
+            {
+                return;
+            }
+            state.connection = Connection::Down { since: Instant::now() };
+            state.diagnostics.last_cut = Some(reason.clone());
+        }
+        self.emit(Event::Disconnected { reason: reason.clone() });
+        tokio::time::sleep(self.shared.options.grace).await;
+        let still_down = {
+            let state = self.state();
+            matches!(state.connection, Connection::Down { .. })
+                && state.diagnostics.connections == number
+        };
+        if still_down {
+            let grace = self.shared.options.grace.as_secs_f64();
+            let reason =
+                format!("its connection was cut ({reason}) and did not come back within {grace} s");
+            self.end(&reason, ErrorKind::StateLost);
+        }
+    }
+
+    async fn write(&self, outgoing: &mpsc::Sender<Bytes>) -> End {
+        loop {
+            let woken = self.shared.outgoing.notified();
+            let frame = { self.state().outbox.next_frame() };
+            match frame {
+                Some(frame) => {
+                    let bytes = frame.len() as u64;
+                    if outgoing.send(frame).await.is_err() {
+                        return End::Cut("the socket closed".to_owned());
+                    }
+                    self.state().diagnostics.sent_bytes += bytes;
+                }
+                None => woken.await,
+            }
+        }
+    }
+
+    /// Pings, and ends the connection when nothing was heard for long.
+    async fn beat(&self, heard: watch::Receiver<Instant>) -> End {
+        let interval = self.shared.options.heartbeat;
+        let mut beats = tokio::time::interval(interval);
+        beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            beats.tick().await;
+            let silent = heard.borrow().elapsed();
+            if silent > interval * 3 {
+                return End::Cut(format!("nothing was heard for {:.0} s", silent.as_secs_f64()));
+            }
+            let nonce = self.nanoseconds();
+            // A number always fits.
+            let _ = self.state().outbox.push_control(&ToLane::Ping { nonce });
+            self.shared.outgoing.notify_one();
+        }
+    }
+
+    async fn read(
+        &self,
+        incoming: &mut mpsc::Receiver<Bytes>,
+        assembler: &mut Assembler<FromLane>,
+        heard: &watch::Sender<Instant>,
+    ) -> End {
+        while let Some(frame) = incoming.recv().await {
+            heard.send_replace(Instant::now());
+            self.state().diagnostics.received_bytes += frame.len() as u64;
+            let message = match assembler.push(frame) {
+                Ok(None) => continue,
+                Ok(Some((message, body))) => self.hear(message, body),
+                Err(error) => Err(broken(error.to_string())),
+            };
+            if let Err(end) = message {
+                return end;
+            }
+        }
+        End::Cut("the socket closed".to_owned())
+    }
+
+    fn hear(&self, message: FromLane, body: Bytes) -> Result<(), End> {
+        let request = match &message {
+            FromLane::Hello(_) => return Err(broken("a second hello".to_owned())),
+            FromLane::Pong { nonce } => {
+                let took = self.nanoseconds().saturating_sub(*nonce);
+                self.state().diagnostics.round_trip = Some(std::time::Duration::from_nanos(took));
+                return Ok(());
+            }
+            FromLane::Lost { reason } => {
+                self.state().lose(reason);
+                self.emit(Event::Lost { reason: reason.clone() });
+                return Ok(());
+            }
+            FromLane::Bye { reason } => {
+                return Err(End::Over { reason: reason.clone(), kind: ErrorKind::StateLost });
+            }
+            FromLane::Error { request: None, message, .. } => {
+                self.state().diagnostics.last_loss = Some(message.clone());
+                return Ok(());
+            }
+            FromLane::Progress { request, .. } => {
+                if let Some(pending) = self.state().pending.get(request) {
+                    pending.progress.send_replace(Instant::now());
+                }
+                return Ok(());
+            }
+            FromLane::Error { request: Some(request), .. }
+            | FromLane::Loaded { request, .. }
+            | FromLane::Done { request }
+            | FromLane::Tensor { request, .. }
+            | FromLane::Part { request, .. }
+            | FromLane::Outcome { request, .. }
+            | FromLane::Stats { request, .. } => *request,
+        };
+        self.answered(request, message, body)
+    }
+
+    /// Gives an answer to whoever waits for it.
+    fn answered(&self, request: u64, message: FromLane, body: Bytes) -> Result<(), End> {
+        let mut state = self.state();
+        if request >= state.next_request || request == 0 {
+            return Err(broken(format!("an answer to request {request}, which nobody made")));
+        }
+        let Some(pending) = state.pending.get_mut(&request) else {
+            // It was given up in the meantime.
+            if !matches!(message, FromLane::Part { .. }) {
+                state.diagnostics.late_answers += 1;
+                state.outbox.acknowledge(request);
+                drop(state);
+                self.shared.outgoing.notify_one();
+            }
+            return Ok(());
+        };
+        if let FromLane::Part { outputs, .. } = message {
+            if !matches!(pending.message, ToLane::Run { .. }) {
+                return Err(broken(format!("a part of request {request}, which is no run")));
+            }
+            pending.parts.push((outputs, body));
+            return Ok(());
+        }
+        if !pending.is_answered_by(&message) {
+            return Err(broken(format!("request {request} got the answer to another question")));
+        }
+        let Some(pending) = state.pending.remove(&request) else { return Ok(()) };
+        state.outbox.acknowledge(request);
+        drop(state);
+        self.shared.outgoing.notify_one();
+        let answer = match message {
+            FromLane::Error { kind, message, .. } => {
+                Err(DeviceError::new(error_kind(kind), message))
+            }
+            message => Ok(Answer { message, body, parts: pending.parts }),
+        };
+        let _ = pending.answer.send(answer);
+        Ok(())
+    }
+
+    /// A clock for pings.
+    fn nanoseconds(&self) -> u64 {
+        static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    }
+}
+
+fn broken(how: String) -> End {
+    let reason = format!("it broke the protocol: {how}");
+    End::Over { reason, kind: ErrorKind::Protocol }
+}
+
+fn error_kind(kind: holdfast_wire::ErrorKind) -> ErrorKind {
+    use holdfast_wire::ErrorKind as Wire;
+    match kind {
+        Wire::Caller => ErrorKind::Caller,
+        Wire::Device => ErrorKind::Device,
+        Wire::Timeout => ErrorKind::Timeout,
+        Wire::Memory => ErrorKind::Memory,
+        Wire::Cancelled => ErrorKind::Cancelled,
+        Wire::Busy => ErrorKind::Busy,
+        Wire::StateLost => ErrorKind::StateLost,
+        Wire::Protocol => ErrorKind::Protocol,
+    }
+}

@@ -1,0 +1,126 @@
+//! What waits to be sent to a lane: short messages go ahead of the frames of long ones.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use holdfast_wire::{FRAME_BODY_LIMIT, FrameError, Split, ToLane, split};
+
+/// What goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Priority {
+    /// Greetings, pings, cancels.
+    Control,
+    /// What fits one frame.
+    Short,
+    /// The rest: its frames leave room for others between them.
+    Long,
+}
+
+/// Frames in the order in which they go out.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    queues: [VecDeque<Split>; 3],
+    /// Requests whose answers arrived; told together.
+    acks: Vec<u64>,
+    next_id: u32,
+}
+
+impl Outbox {
+    /// Adds a message that does not wait behind any request.
+    pub(crate) fn push_control(&mut self, message: &ToLane) -> Result<(), FrameError> {
+        self.push(Priority::Control, message, &[])
+    }
+
+    /// Adds a request.
+    pub(crate) fn push_request(
+        &mut self,
+        message: &ToLane,
+        body: &[Bytes],
+    ) -> Result<(), FrameError> {
+        let body_len: usize = body.iter().map(Bytes::len).sum();
+        let short = body_len <= FRAME_BODY_LIMIT;
+        self.push(if short { Priority::Short } else { Priority::Long }, message, body)
+    }
+
+    /// Adds an acknowledgement.
+    pub(crate) fn acknowledge(&mut self, request: u64) {
+        self.acks.push(request);
+    }
+
+    /// The next frame to send.
+    pub(crate) fn next_frame(&mut self) -> Option<Bytes> {
+        if !self.acks.is_empty() && self.queues[0].is_empty() {
+            let requests = std::mem::take(&mut self.acks);
+            // Numbers always fit.
+            let _ = self.push_control(&ToLane::Ack { requests });
+        }
+        for queue in &mut self.queues {
+            while let Some(message) = queue.front_mut() {
+                match message.next() {
+                    Some(frame) => return Some(frame),
+                    None => drop(queue.pop_front()),
+                }
+            }
+        }
+        None
+    }
+
+    fn push(
+        &mut self,
+        priority: Priority,
+        message: &ToLane,
+        body: &[Bytes],
+    ) -> Result<(), FrameError> {
+        self.next_id = self.next_id.wrapping_add(1);
+        let frames = split(self.next_id, message, body)?;
+        self.queues[priority as usize].push_back(frames);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_wire::Assembler;
+
+    use super::*;
+
+    fn get(request: u64) -> ToLane {
+        ToLane::Get { request, tensor: "t".into() }
+    }
+
+    /// The messages in the order in which they are whole at the other end.
+    fn arrivals(outbox: &mut Outbox, assembler: &mut Assembler<ToLane>) -> Vec<ToLane> {
+        let frames = std::iter::from_fn(|| outbox.next_frame());
+        frames.filter_map(|frame| assembler.push(frame).unwrap()).map(|(m, _)| m).collect()
+    }
+
+    #[test]
+    fn control_goes_before_requests_and_those_stay_in_order() {
+        let mut outbox = Outbox::default();
+        outbox.push_request(&get(1), &[]).unwrap();
+        outbox.push_request(&get(2), &[]).unwrap();
+        outbox.push_control(&ToLane::Ping { nonce: 1 }).unwrap();
+        let arrived = arrivals(&mut outbox, &mut Assembler::default());
+        assert_eq!(arrived, [ToLane::Ping { nonce: 1 }, get(1), get(2)]);
+    }
+
+    #[test]
+    fn a_short_request_overtakes_a_long_one_under_way() {
+        let mut outbox = Outbox::default();
+        let mut assembler = Assembler::default();
+        let long = Bytes::from(vec![0; FRAME_BODY_LIMIT * 2]);
+        outbox.push_request(&get(1), &[long]).unwrap();
+        assert!(assembler.push(outbox.next_frame().unwrap()).unwrap().is_none());
+        outbox.push_request(&get(2), &[]).unwrap();
+        assert_eq!(arrivals(&mut outbox, &mut assembler), [get(2), get(1)]);
+    }
+
+    #[test]
+    fn acknowledgements_travel_together() {
+        let mut outbox = Outbox::default();
+        outbox.acknowledge(1);
+        outbox.acknowledge(2);
+        let arrived = arrivals(&mut outbox, &mut Assembler::default());
+        assert_eq!(arrived, [ToLane::Ack { requests: vec![1, 2] }]);
+    }
+}
