@@ -77,22 +77,33 @@ pub(crate) fn ask_version(
     libraries: Option<&Path>,
 ) -> Result<String, BrowserError> {
     const LIMIT: Duration = Duration::from_secs(20);
+    const PAUSE: Duration = Duration::from_millis(5);
+    let is_busy = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ExecutableFileBusy;
     let failed = |source| BrowserError::CannotStart { program: program.to_owned(), source };
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if let Some(libraries) = libraries {
         command.env("LD_LIBRARY_PATH", libraries);
     }
-    let mut child = command.spawn().map_err(failed)?;
-    // A version is a line, which fits into a pipe: the program can exit before it is read.
     let deadline = Instant::now() + LIMIT;
+    let mut child = loop {
+        match command.spawn() {
+            // A program that was just unpacked is busy for a moment if another thread happens to
+            // start a process: its copy of the open file closes when that process begins.
+            Err(error) if is_busy(&error) && Instant::now() < deadline => {
+                std::thread::sleep(PAUSE);
+            }
+            started => break started.map_err(failed)?,
+        }
+    };
+    // A version is a line, which fits into a pipe: the program can exit before it is read.
     while child.try_wait().map_err(failed)?.is_none() {
         if Instant::now() > deadline {
             child.kill().and_then(|()| child.wait()).map_err(failed)?;
             let message = format!("it did not tell its version within {} s", LIMIT.as_secs());
             return Err(failed(std::io::Error::other(message)));
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(PAUSE);
     }
     let output = child.wait_with_output().map_err(failed)?;
     let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
@@ -144,26 +155,19 @@ fn with_sources(error: &dyn std::error::Error) -> String {
 #[cfg(unix)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    fn program(said: &str) -> tempfile::TempPath {
-        let file = tempfile::Builder::new().suffix(".sh").tempfile().unwrap();
-        std::fs::write(file.path(), format!("#!/bin/sh\necho '{said}'\n")).unwrap();
-        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        file.into_temp_path()
+    fn program(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
     }
 
     #[test]
     fn a_named_program_is_known_by_what_it_says() {
-        let program = program("Google Chrome 147.0.7727.0 ");
-        let browser = at(&program).unwrap();
+        let browser = at(&program("says-chrome.sh")).unwrap();
         assert_eq!((browser.kind, browser.version.as_str()), (Kind::Chrome, "147.0.7727.0"));
     }
 
     #[test]
     fn a_program_that_is_no_browser_is_refused() {
-        let program = program("GNU coreutils 9.1");
-        let error = at(&program).unwrap_err();
+        let error = at(&program("says-something-else.sh")).unwrap_err();
         assert!(matches!(error, BrowserError::NotABrowser { .. }), "{error}");
     }
 

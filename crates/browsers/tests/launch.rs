@@ -94,6 +94,24 @@ async fn a_kept_profile_stays_and_still_has_what_a_page_stored() {
 }
 
 #[tokio::test]
+async fn a_kept_profile_can_be_used_again_after_a_kill() {
+    let _turn = one_at_a_time().await;
+    let server = PageServer::start();
+    let folder = tempfile::tempdir().unwrap();
+    let mut launch = launch(&server.link());
+    launch.profile = Profile::Keep(folder.path().to_owned());
+    let browser = launch.clone().start().await.unwrap();
+    browser.while_running(server.opened()).await.unwrap();
+    support::signal(browser.pid(), rustix::process::Signal::KILL);
+    browser.exited().await;
+    browser.close().await.unwrap();
+    assert!(folder.path().join("Default").is_dir());
+    let browser = launch.start().await.unwrap();
+    browser.while_running(server.opened()).await.unwrap();
+    browser.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_browser_without_a_window_is_not_started_with_one() {
     let mut launch = launch("http://127.0.0.1:1/");
     launch.headless = false;

@@ -34,14 +34,13 @@ pub fn launch(link: &str) -> Launch {
     Launch::new(chromium(), link, guard())
 }
 
-/// A program that is started like a browser.
-pub fn script(folder: &Path, lines: &str) -> Installed {
-    use std::os::unix::fs::PermissionsExt;
-    let program = folder.join("browser.sh");
-    std::fs::write(&program, format!("#!/bin/sh\n{lines}\n")).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+/// A script of `tests/programs` in the place of a browser, to fail in ways that a good one does
+/// not.
+pub fn bad_browser(name: &str) -> Launch {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
     let kind = holdfast_browsers::Kind::Chromium;
-    Installed { kind, program, version: "1".to_owned(), libraries: None }
+    let browser = Installed { kind, program, version: "1".to_owned(), libraries: None };
+    Launch::new(browser, "http://127.0.0.1:1/", guard())
 }
 
 /// Waits until a condition holds; fails the test when it does not.

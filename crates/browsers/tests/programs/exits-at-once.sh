@@ -1,0 +1,2 @@
+#!/bin/sh
+echo 'No usable sandbox!' >&2; exit 3
