@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::installed::Kind;
 use crate::launch::Launch;
+use crate::sandbox;
 
 /// Every place where a browser of the family may lie, preferred ones first.
 pub(crate) fn candidates(search_path: &[PathBuf]) -> Vec<(Kind, PathBuf)> {
@@ -80,9 +81,7 @@ pub(crate) fn arguments(launch: &Launch, profile: &Path, address: &str) -> Vec<O
     if launch.headless {
         arguments.push("--headless".into());
     }
-    if runs_as_root() {
-        // Chromium refuses to start its sandbox as root. The only page that it opens is
-        // Holdfast's own.
+    if sandbox::is_impossible(launch.browser.kind) {
         arguments.push("--no-sandbox".into());
     }
     if shared_memory_is_small() {
@@ -128,16 +127,6 @@ const AWAKE: &[&str] = &[
     "--disable-renderer-backgrounding",
     "--disable-backgrounding-occluded-windows",
 ];
-
-#[cfg(unix)]
-fn runs_as_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-#[cfg(not(unix))]
-fn runs_as_root() -> bool {
-    false
-}
 
 /// Containers often have 64 MB in `/dev/shm`, and a page that fills it crashes; the flag moves
 /// shared memory to the temporary folder, which is slower.

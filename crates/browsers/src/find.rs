@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use crate::chromium;
 use crate::error::BrowserError;
@@ -76,6 +74,8 @@ pub(crate) fn ask_version(
     program: &Path,
     libraries: Option<&Path>,
 ) -> Result<String, BrowserError> {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
     const LIMIT: Duration = Duration::from_secs(20);
     const PAUSE: Duration = Duration::from_millis(5);
     let is_busy = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ExecutableFileBusy;

@@ -11,8 +11,8 @@ use crate::guard::Order;
 use crate::installed::{Installed, Kind};
 use crate::start_page;
 
-/// A browser to start, on what, and how.
-#[derive(Clone, Debug)]
+/// A browser to start, on what, and how. It cannot be printed, because the link has a token.
+#[derive(Clone)]
 pub struct Launch {
     /// The browser.
     pub browser: Installed,

@@ -37,6 +37,7 @@ mod installed;
 mod launch;
 mod packaged;
 mod processes;
+mod sandbox;
 mod start_page;
 
 pub use browser::{Browser, BrowserId};

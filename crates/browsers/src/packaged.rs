@@ -115,7 +115,7 @@ impl Package {
         let packed = File::open(self.folder.join(PROGRAM_ARCHIVE))?;
         let packed = Tenths::new(packed, |tenths| {
             let version = &self.version;
-            progress(&format!("unpacking Chromium {version} (only once): {tenths}0 %"));
+            progress(&format!("unpacking Chromium {version} (only once): {} %", tenths * 10));
         })?;
         let path = folder.join(PROGRAM);
         let mut program = File::create_new(&path)?;

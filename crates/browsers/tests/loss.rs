@@ -145,7 +145,7 @@ async fn a_program_that_exits_at_once_is_an_error_with_what_it_printed() {
     let error = browser.while_running(std::future::pending::<()>()).await.unwrap_err();
     let BrowserError::Exited { exit, .. } = &error else { panic!("{error}") };
     assert_eq!(exit.ending, Ending::Code(3));
-    assert!(error.to_string().contains("No usable sandbox!"), "{error}");
+    assert!(error.to_string().contains("Out of luck."), "{error}");
     browser.close().await.unwrap();
     assert!(!browser.profile().exists());
 }

@@ -59,10 +59,10 @@ pub(super) fn keep(order: &Order) -> io::Result<()> {
         tree.ask_to_end();
     }
     tree.kill();
-    let stderr = tail.map(|tail| tail.text(tree.is_alone)).unwrap_or_default();
+    let stderr = tail.map(|tail| tail.text(tree.is_over())).unwrap_or_default();
     let ending = tree.ending.unwrap_or(Ending::Stuck);
     Report::Exited { ending, stderr, asked }.send();
-    let left = if tree.is_alone {
+    let left = if tree.is_over() {
         remove(Path::new(&order.remove))
     } else {
         Some(format!("processes {:?} cannot be killed", processes::descendants(std::process::id())))

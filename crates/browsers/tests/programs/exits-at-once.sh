@@ -1,2 +1,2 @@
 #!/bin/sh
-echo 'No usable sandbox!' >&2; exit 3
+echo 'Out of luck.' >&2; exit 3
