@@ -1,0 +1,2 @@
+#!/bin/sh
+echo 'Out of luck.' >&2; exit 3

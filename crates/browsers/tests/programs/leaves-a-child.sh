@@ -1,0 +1,4 @@
+#!/bin/sh
+setsid sleep 600 &
+echo "left $!" >&2
+exit 0

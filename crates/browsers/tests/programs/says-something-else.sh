@@ -1,0 +1,2 @@
+#!/bin/sh
+echo 'GNU coreutils 9.1'
