@@ -1,0 +1,97 @@
+//! The browser that the pool starts when a model wants one and none is there.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_browsers::{Browser, BrowserError, GuardCommand, Installed, Kind, Launch, at, find};
+use holdfast_devices::lane::{Lane, Lanes};
+use holdfast_wire::{Backend, WebGpuInfo, WebNnInfo};
+
+/// Which browser to start, and how.
+#[derive(Clone, Debug)]
+pub struct BrowserOptions {
+    /// A program to use instead of one that is found.
+    pub program: Option<PathBuf>,
+    /// A kind to use; `None` for the best there is.
+    pub kind: Option<Kind>,
+    /// Without a window.
+    pub headless: bool,
+    /// Where a packaged browser is unpacked.
+    pub cache: PathBuf,
+    /// How the guard is started.
+    pub guard: GuardCommand,
+}
+
+impl BrowserOptions {
+    /// The browser to start.
+    pub fn choose(&self, progress: &dyn Fn(&str)) -> Result<Installed, BrowserError> {
+        match &self.program {
+            Some(program) => at(program),
+            None => find(&self.cache, progress).pick(self.kind).cloned(),
+        }
+    }
+}
+
+/// How long a browser has from its start to its first hello.
+const JOIN_LIMIT: Duration = Duration::from_secs(60);
+
+/// A browser that was started, and what is known of its lanes.
+pub(crate) struct Started {
+    browser: Browser,
+}
+
+impl Started {
+    pub(crate) async fn start(
+        options: &BrowserOptions,
+        link: &str,
+        progress: Arc<dyn Fn(&str) + Send + Sync>,
+    ) -> Result<Started, BrowserError> {
+        let chosen = {
+            let (options, progress) = (options.clone(), progress.clone());
+            // Finding runs programs and may unpack one.
+            let chosen =
+                tokio::task::spawn_blocking(move || options.choose(&|text| progress(text)));
+            chosen.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?
+        };
+        progress(&format!("starting {chosen}"));
+        let mut launch = Launch::new(chosen, link, options.guard.clone());
+        launch.headless = options.headless;
+        Ok(Started { browser: launch.start().await? })
+    }
+
+    /// Waits for a lane on a backend; the error says why there will be none.
+    pub(crate) async fn lane(&self, lanes: &Lanes, backend: Backend) -> Result<Lane, String> {
+        let settled = async {
+            lanes
+                .wait_for(|lane| lane.backend() == backend || missing(lane, backend).is_some())
+                .await
+        };
+        let waited = tokio::time::timeout(JOIN_LIMIT, self.browser.while_running(settled)).await;
+        let lane = waited
+            .map_err(|_| {
+                format!("{} did not join within {} s", self.browser.name(), JOIN_LIMIT.as_secs())
+            })?
+            .map_err(|error| error.to_string())?;
+        match missing(&lane, backend) {
+            Some(reason) if lane.backend() != backend => Err(reason),
+            _ => Ok(lane),
+        }
+    }
+
+    pub(crate) async fn close(&self) -> Result<(), BrowserError> {
+        self.browser.close().await.map(drop)
+    }
+}
+
+/// Why a browser has no such backend, by what one of its lanes said.
+pub(crate) fn missing(lane: &Lane, backend: Backend) -> Option<String> {
+    let hello = lane.hello();
+    match (backend, &hello.webgpu, &hello.webnn) {
+        (Backend::Webgpu, WebGpuInfo::Missing { reason }, _)
+        | (Backend::Webnn, _, WebNnInfo::Missing { reason }) => {
+            Some(format!("{} has no {}: {reason}", hello.browser.name, backend.name()))
+        }
+        _ => None,
+    }
+}
