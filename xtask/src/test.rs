@@ -28,6 +28,10 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         };
         Ok(tests.quiet().run()?)
     })?;
+    workspace.step("tests of what runs in a browser", || {
+        let _folder = shell.push_dir(workspace.web());
+        Ok(cmd!(shell, "npm run --silent test").quiet().run()?)
+    })?;
     workspace.step("examples in the documentation", || {
         Ok(cmd!(shell, "cargo test --doc --workspace").quiet().run()?)
     })

@@ -36,6 +36,16 @@ impl Workspace {
         Ok(Workspace { shell, root, target })
     }
 
+    /// The folder of everything.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What runs in a browser.
+    pub(crate) fn web(&self) -> PathBuf {
+        self.root.join("web")
+    }
+
     /// The folder of pinned third-party things.
     pub(crate) fn third_party(&self) -> PathBuf {
         self.root.join("third-party")
