@@ -17,7 +17,7 @@ import {
   sum,
 } from "./fixture.ts";
 
-export const BACKENDS: readonly Backend[] = ["wasm", "webgpu"];
+export const BACKENDS: readonly Backend[] = ["wasm", "webgpu", "webnn"];
 
 export interface Case {
   name: string;
