@@ -62,6 +62,8 @@ export interface LoadTimes {
   createMs: number;
   warmUpMs: number | null;
   warmUpError: string | null;
+  /** Which nodes run on the processor instead of the backend; null for none. */
+  placement?: string | null;
 }
 
 /** Steps that run one after the other; inline inputs lie in `body`. */

@@ -1,0 +1,283 @@
+/*
+ * The engine: sessions and kept tensors of one backend, behind the door that `engine.ts` describes.
+ */
+
+import type { Backend, LoadPhase } from "#wire/messages";
+import { dtypeNamed, elementCount } from "./dtypes.ts";
+import {
+  type Engine,
+  EngineError,
+  type EngineStats,
+  type HostOutput,
+  type HostTensor,
+  type LoadTimes,
+  type Program,
+  type ProgramOutcome,
+  type SegmentFiles,
+} from "./engine.ts";
+import { type During, toEngineError } from "./failure.ts";
+import { GpuPlace, openGpu } from "./gpu.ts";
+import { HostPlace, hostResident } from "./host.ts";
+import { MlPlace, openMl } from "./ml.ts";
+import { loadOrt, type Ort, type OrtModule, startOrt } from "./ort.ts";
+import type { Place, Resident } from "./place.ts";
+import { describePlacement } from "./placement.ts";
+import { runProgram } from "./program.ts";
+import { Queue } from "./queue.ts";
+import { Session } from "./session.ts";
+import { START_GRAPH } from "./start.ts";
+
+export interface EngineOptions {
+  backend: Backend;
+  /** Threads of the wasm backend. */
+  threads: number;
+  /** The folder of this origin that holds ONNX Runtime's scripts and WebAssembly files. */
+  ortBase: string;
+}
+
+/** Starts an engine. A worker can have one: ONNX Runtime's memory comes back only with the worker's end. */
+export async function createEngine(options: EngineOptions): Promise<Engine> {
+  try {
+    const threads = options.backend === "wasm" ? options.threads : 1;
+    const module = await loadOrt(options.backend, options.ortBase, threads);
+    const place = await openPlace(options.backend, module);
+    const { ort } = await startOrt(module, () =>
+      module.InferenceSession.create(START_GRAPH, {
+        executionProviders: [place.provider],
+        graphOptimizationLevel: "disabled",
+      }),
+    );
+    return new OrtEngine(ort, place);
+  } catch (error) {
+    const failure = toEngineError(error, "start", `the ${options.backend} engine cannot start`);
+    throw new EngineError(failure.kind, failure.message, true);
+  }
+}
+
+async function openPlace(backend: Backend, module: OrtModule): Promise<Place> {
+  switch (backend) {
+    case "wasm":
+      return new HostPlace(module);
+    case "webgpu":
+      return new GpuPlace(module, await openGpu());
+    case "webnn":
+      return MlPlace.open(module, await openMl());
+  }
+}
+
+class OrtEngine implements Engine {
+  readonly #ort: Ort;
+  readonly #place: Place;
+  readonly #queue = new Queue();
+  readonly #sessions = new Map<string, Session>();
+  /** Segments whose session was given up, and why. */
+  readonly #givenUp = new Map<string, string>();
+  readonly #kept = new Map<string, Resident>();
+  #aside = new Map<string, Resident>();
+  #cancelled = false;
+  #dead: EngineError | null = null;
+
+  constructor(ort: Ort, place: Place) {
+    this.#ort = ort;
+    this.#place = place;
+  }
+
+  load(files: SegmentFiles, onPhase: (phase: LoadPhase) => void): Promise<LoadTimes> {
+    return this.#turn("load", `segment ${files.segment} cannot be loaded`, async () => {
+      if (this.#sessions.has(files.segment)) {
+        return { createMs: 0, warmUpMs: null, warmUpError: null, placement: null };
+      }
+      onPhase("create");
+      const started = performance.now();
+      const session = await Session.create(this.#ort, this.#place, files);
+      const createMs = performance.now() - started;
+      this.#sessions.set(files.segment, session);
+      this.#givenUp.delete(files.segment);
+      const placement = session.placement && describePlacement(session.placement);
+      if (files.warmUp.length === 0) {
+        return { createMs, warmUpMs: null, warmUpError: null, placement };
+      }
+      onPhase("warm_up");
+      return { createMs, ...(await this.#warmUp(files)), placement };
+    });
+  }
+
+  unload(segment: string): Promise<void> {
+    return this.#turn("load", `segment ${segment} cannot be let go`, async () => {
+      const session = this.#sessions.get(segment);
+      this.#sessions.delete(segment);
+      this.#givenUp.delete(segment);
+      await session?.release();
+    });
+  }
+
+  put(name: string, tensor: HostTensor): Promise<void> {
+    return this.#turn("transfer", `tensor \`${name}\` cannot be kept`, async () => {
+      const resident = await this.#place.upload(tensor);
+      this.#kept.get(name)?.dispose();
+      this.#kept.set(name, resident);
+    });
+  }
+
+  get(name: string): Promise<HostTensor> {
+    return this.#turn("transfer", `tensor \`${name}\` cannot be read`, () =>
+      this.#keptTensor(name).read(false),
+    );
+  }
+
+  drop(name: string): Promise<void> {
+    return this.#turn("transfer", `tensor \`${name}\` cannot be let go`, () => {
+      this.#kept.get(name)?.dispose();
+      this.#kept.delete(name);
+    });
+  }
+
+  run(program: Program, onPart: (outputs: HostOutput[]) => void): Promise<ProgramOutcome> {
+    return this.#turn("run", "the program failed", async () => {
+      this.#letAsideGo();
+      this.#cancelled = false;
+      const { outputs, steps, aside } = await this.#runProgram(program, onPart);
+      this.#aside = aside;
+      return { outputs, steps };
+    });
+  }
+
+  settle(keep: boolean): Promise<void> {
+    return this.#turn("transfer", "what the program keeps cannot be settled", () => {
+      if (!keep) {
+        this.#letAsideGo();
+        return;
+      }
+      for (const [name, resident] of this.#aside) {
+        this.#kept.get(name)?.dispose();
+        this.#kept.set(name, resident);
+      }
+      this.#aside = new Map();
+    });
+  }
+
+  cancel(): void {
+    this.#cancelled = true;
+  }
+
+  stats(): Promise<EngineStats> {
+    return this.#turn("transfer", "the engine cannot be looked at", () => {
+      const kept = [...this.#kept.values()];
+      return {
+        segments: this.#sessions.size,
+        tensors: kept.length,
+        tensorBytes: kept.reduce((sum, resident) => sum + resident.byteLen, 0),
+        heapBytes: this.#ort.heapBytes(),
+      };
+    });
+  }
+
+  /** Does `work` when its turn has come. After a fatal failure nothing has a turn any more. */
+  #turn<T>(during: During, what: string, work: () => Promise<T> | T): Promise<T> {
+    return this.#queue.run(async () => {
+      const lost = this.#place.lost();
+      this.#dead ??= lost === null ? null : new EngineError("device", lost, true);
+      if (this.#dead !== null) {
+        throw this.#dead;
+      }
+      try {
+        return await work();
+      } catch (error) {
+        const failure = toEngineError(error, during, what);
+        if (failure.fatal) {
+          this.#dead = failure;
+        }
+        throw failure;
+      }
+    });
+  }
+
+  #runProgram(program: Program, onPart: (outputs: HostOutput[]) => void) {
+    return runProgram(program, {
+      place: this.#place,
+      session: (segment) => this.#session(segment),
+      kept: (name) => this.#keptTensor(name),
+      inline: (tensor) => hostResident(this.#ort.module, tensor),
+      checkCancelled: () => {
+        if (this.#cancelled) {
+          throw new EngineError("cancelled", "the program was cancelled between two steps");
+        }
+      },
+      failed: (session) => this.#giveUp(session),
+      onPart,
+    });
+  }
+
+  async #warmUp(files: SegmentFiles): Promise<Omit<LoadTimes, "createMs">> {
+    const started = performance.now();
+    try {
+      await this.#runProgram(zeros(files), () => undefined);
+      return { warmUpMs: performance.now() - started, warmUpError: null };
+    } catch (error) {
+      const failure = toEngineError(error, "run", "the first run failed");
+      if (failure.fatal) {
+        throw failure;
+      }
+      if (!this.#sessions.has(files.segment)) {
+        this.#sessions.set(files.segment, await Session.create(this.#ort, this.#place, files));
+        this.#givenUp.delete(files.segment);
+      }
+      return { warmUpMs: null, warmUpError: failure.message };
+    }
+  }
+
+  /**
+   * Lets a session go that failed while it ran. Where outputs stay on the device, ONNX Runtime binds
+   * inputs to the session, and after a failure it goes on with those of the failed run: its next
+   * answer would be wrong.
+   */
+  async #giveUp(session: Session): Promise<void> {
+    if (this.#place instanceof HostPlace) {
+      return;
+    }
+    this.#sessions.delete(session.segment);
+    this.#givenUp.set(session.segment, "its session failed while it ran");
+    await session.release();
+  }
+
+  #session(segment: string): Session {
+    const session = this.#sessions.get(segment);
+    if (session === undefined) {
+      const why = this.#givenUp.get(segment);
+      throw why === undefined
+        ? new EngineError("caller", `segment ${segment} is not loaded`)
+        : new EngineError("state_lost", `segment ${segment} has to be loaded again: ${why}`);
+    }
+    return session;
+  }
+
+  #keptTensor(name: string): Resident {
+    const resident = this.#kept.get(name);
+    if (resident === undefined) {
+      throw new EngineError("caller", `tensor \`${name}\` is not kept here`);
+    }
+    return resident;
+  }
+
+  #letAsideGo(): void {
+    for (const resident of this.#aside.values()) {
+      resident.dispose();
+    }
+    this.#aside = new Map();
+  }
+}
+
+/** A program that runs a segment once on zeros, for all its outputs. */
+function zeros(files: SegmentFiles): Program {
+  const byteLens = files.warmUp.map(
+    ({ dtype, dims }) => elementCount(dims) * dtypeNamed(dtype).byteLen,
+  );
+  const body = new Uint8Array(Math.max(0, ...byteLens));
+  const inputs = files.warmUp.map(({ name, dtype, dims }, position) => {
+    const byteLen = byteLens[position] ?? 0;
+    return { name, from: { type: "inline" as const, value: { dtype, dims, offset: 0, byteLen } } };
+  });
+  const outputs = files.outputs.map((name) => ({ name, to: { returned: false, keep: null } }));
+  const step = { segment: files.segment, inputs, outputs, early: false };
+  return { steps: [step], body };
+}

@@ -1,0 +1,72 @@
+/*
+ * Whose fault a failure is. ONNX Runtime, WebGPU and WebAssembly throw plain errors with text: this
+ * is the one place that reads it.
+ */
+
+import { EngineError } from "./engine.ts";
+
+/** What was being done when it failed. */
+export type During = "start" | "load" | "run" | "transfer";
+
+/** Makes an `EngineError` of whatever was thrown; `what` says what failed. */
+export function toEngineError(error: unknown, during: During, what: string): EngineError {
+  if (error instanceof EngineError) {
+    return error;
+  }
+  const text = textOf(error);
+  const message = `${what}: ${readable(text)}`;
+  if (isOutOfMemory(error, text)) {
+    return new EngineError("memory", message, isAbort(error, text));
+  }
+  if (isAbort(error, text)) {
+    return new EngineError("device", message, true);
+  }
+  const code = ortCode(text);
+  const wrongInput = during === "run" && code === ORT_INVALID_ARGUMENT;
+  const wrongGraph = during === "load" && code === ORT_INVALID_PROTOBUF;
+  return new EngineError(wrongInput || wrongGraph ? "caller" : "device", message);
+}
+
+/** The part of ONNX Runtime's text that a person can use. */
+export function readable(text: string): string {
+  const message = /ERROR_MESSAGE: ([\s\S]*)$/.exec(text)?.[1] ?? text;
+  return message
+    .replace(/^(\/[^\s:]+|[\w./-]+\.(cc|h)):\d+ /, "")
+    .replace(/^(onnxruntime::|virtual |static )[^\n]*?\) (?=[A-Z])/, "")
+    .replace(/\s+/g, " ")
+    .trim();
+}
+
+const ORT_INVALID_ARGUMENT = 2;
+const ORT_INVALID_PROTOBUF = 7;
+
+function ortCode(text: string): number | null {
+  const code = /ERROR_CODE: (\d+)/.exec(text)?.[1];
+  return code === undefined ? null : Number(code);
+}
+
+function textOf(error: unknown): string {
+  if (error instanceof Error) {
+    return error.message || error.name;
+  }
+  // Emscripten throws bare pointers for C++ exceptions that nobody caught.
+  return typeof error === "number" ? `the engine threw exception ${error}` : String(error);
+}
+
+function isOutOfMemory(error: unknown, text: string): boolean {
+  return (
+    /bad_alloc|out of memory|OOM\b|failed to allocate|memory access out of bounds|allocation failed/i.test(
+      text,
+    ) ||
+    (error instanceof RangeError && /allocation|length|memory|size/i.test(text))
+  );
+}
+
+/** Whether the WebAssembly instance is of no use any more. */
+function isAbort(error: unknown, text: string): boolean {
+  return (
+    error instanceof WebAssembly.RuntimeError ||
+    typeof error === "number" ||
+    /^Aborted\(|unreachable|memory access out of bounds/.test(text)
+  );
+}

@@ -1,0 +1,206 @@
+/*
+ * Tensors in GPU buffers, on one device that all sessions of the engine have in common.
+ */
+
+import type { InferenceSession, Tensor } from "onnxruntime-web";
+import { type Dtype, dtypeNamed, dtypeOfOrt } from "./dtypes.ts";
+import { EngineError, type HostTensor } from "./engine.ts";
+import { hostResident, hostResidentOf } from "./host.ts";
+import { Loss } from "./loss.ts";
+import type { OrtModule } from "./ort.ts";
+import type { Place, Resident } from "./place.ts";
+
+/** Opens the GPU with all that its adapter allows. */
+export async function openGpu(): Promise<GPUDevice> {
+  const adapter = await navigator.gpu?.requestAdapter({ powerPreference: "high-performance" });
+  if (!adapter) {
+    throw new EngineError("device", "this browser gives no GPU adapter", true);
+  }
+  const features = USEFUL_FEATURES.filter((feature) => adapter.features.has(feature));
+  const requiredLimits: Record<string, number> = {};
+  for (const name in adapter.limits) {
+    const limit = adapter.limits[name as keyof GPUSupportedLimits];
+    if (typeof limit === "number") {
+      requiredLimits[name] = limit;
+    }
+  }
+  return adapter.requestDevice({ requiredFeatures: features, requiredLimits });
+}
+
+export class GpuPlace implements Place {
+  readonly provider: InferenceSession.WebGpuExecutionProviderOption;
+  readonly #ort: OrtModule;
+  readonly #device: GPUDevice;
+  readonly #loss: Loss;
+  readonly #tick: { source: GPUBuffer; target: GPUBuffer };
+  /** Errors that no error scope caught, since the last look. */
+  #uncaptured: GPUError[] = [];
+  #ticks = 0;
+
+  constructor(ort: OrtModule, device: GPUDevice) {
+    this.#ort = ort;
+    this.#device = device;
+    this.provider = { name: "webgpu", device };
+    this.#loss = new Loss(device.lost, "the GPU was lost");
+    const { COPY_DST, COPY_SRC, MAP_READ } = GPUBufferUsage;
+    this.#tick = {
+      source: device.createBuffer({ size: 4, usage: COPY_DST | COPY_SRC }),
+      target: device.createBuffer({ size: 4, usage: COPY_DST | MAP_READ }),
+    };
+    device.addEventListener("uncapturederror", (event) => this.#uncaptured.push(event.error));
+  }
+
+  outputLocation(type: Tensor.Type): "cpu" | "gpu-buffer" {
+    return dtypeOfOrt(type).onGpu ? "gpu-buffer" : "cpu";
+  }
+
+  async upload(tensor: HostTensor): Promise<Resident> {
+    const dtype = dtypeNamed(tensor.dtype);
+    const host = hostResident(this.#ort, tensor);
+    if (!dtype.onGpu || host.byteLen === 0) {
+      return hostResident(this.#ort, { ...tensor, bytes: tensor.bytes.slice() });
+    }
+    return this.fenced(async () => {
+      const buffer = this.#createBuffer(host.byteLen);
+      const whole = tensor.bytes.subarray(0, host.byteLen - (host.byteLen % 4));
+      this.#device.queue.writeBuffer(buffer, 0, whole);
+      if (whole.byteLength < host.byteLen) {
+        // The queue writes multiples of four bytes only.
+        const rest = new Uint8Array(4);
+        rest.set(tensor.bytes.subarray(whole.byteLength));
+        this.#device.queue.writeBuffer(buffer, whole.byteLength, rest);
+      }
+      return this.#own(buffer, dtype, host.dims, host.byteLen);
+    });
+  }
+
+  receive(output: Tensor): Resident {
+    if (output.location !== "gpu-buffer") {
+      return hostResidentOf(this.#ort, output);
+    }
+    const dtype = dtypeOfOrt(output.type);
+    const byteLen = output.size * dtype.byteLen;
+    const buffer = output.gpuBuffer as unknown as GPUBuffer;
+    return {
+      dtype: dtype.name,
+      dims: output.dims,
+      byteLen,
+      feed: () => output,
+      // Not `getData`, which turns the tensor into one on the host.
+      read: () => this.#read(buffer, dtype, output.dims, byteLen),
+      detach: () => {
+        // The buffer belongs to the session's pool, which goes when the session goes.
+        const copy = this.#createBuffer(byteLen);
+        const encoder = this.#device.createCommandEncoder();
+        encoder.copyBufferToBuffer(buffer, 0, copy, 0, padded(byteLen, 4));
+        this.#device.queue.submit([encoder.finish()]);
+        output.dispose();
+        return this.#own(copy, dtype, output.dims, byteLen);
+      },
+      dispose: () => output.dispose(),
+    };
+  }
+
+  async fenced<T>(work: () => Promise<T>): Promise<T> {
+    this.#loss.check();
+    this.#uncaptured = [];
+    for (const filter of ERROR_FILTERS) {
+      this.#device.pushErrorScope(filter);
+    }
+    const [done] = await Promise.allSettled([this.#loss.race(work())]);
+    const errors = ERROR_FILTERS.map(() => this.#device.popErrorScope().catch(() => null));
+    this.#loss.check();
+    const seen = await this.#loss.race(Promise.all([...errors, this.#fence()]));
+    this.#loss.check();
+    const error = seen.find((error) => error !== null) ?? this.#uncaptured[0];
+    if (error) {
+      throw gpuFailure(error);
+    }
+    if (done.status === "rejected") {
+      throw done.reason;
+    }
+    return done.value;
+  }
+
+  lost(): string | null {
+    return this.#loss.reason();
+  }
+
+  /**
+   * Waits for all work that was submitted, by a number that has to come through the queue: a lost
+   * GPU ends other ways of waiting without an error.
+   */
+  async #fence(): Promise<null> {
+    this.#ticks = (this.#ticks + 1) % 2 ** 32;
+    const { source, target } = this.#tick;
+    this.#device.queue.writeBuffer(source, 0, new Uint32Array([this.#ticks]));
+    const encoder = this.#device.createCommandEncoder();
+    encoder.copyBufferToBuffer(source, 0, target, 0, 4);
+    this.#device.queue.submit([encoder.finish()]);
+    await target.mapAsync(GPUMapMode.READ);
+    const [tick] = new Uint32Array(target.getMappedRange());
+    target.unmap();
+    if (tick !== this.#ticks) {
+      throw new EngineError("device", "the GPU did not do the work it was given", true);
+    }
+    return null;
+  }
+
+  async #read(
+    buffer: GPUBuffer,
+    dtype: Dtype,
+    dims: readonly number[],
+    byteLen: number,
+  ): Promise<HostTensor> {
+    this.#loss.check();
+    const size = padded(byteLen, 4);
+    const { COPY_DST, MAP_READ } = GPUBufferUsage;
+    const staging = this.#device.createBuffer({ size, usage: COPY_DST | MAP_READ });
+    try {
+      const encoder = this.#device.createCommandEncoder();
+      encoder.copyBufferToBuffer(buffer, 0, staging, 0, size);
+      this.#device.queue.submit([encoder.finish()]);
+      await this.#loss.race(staging.mapAsync(GPUMapMode.READ));
+      const bytes = new Uint8Array(staging.getMappedRange().slice(0, byteLen));
+      return { dtype: dtype.name, dims: [...dims], bytes };
+    } finally {
+      staging.destroy();
+    }
+  }
+
+  #createBuffer(byteLen: number): GPUBuffer {
+    const { COPY_DST, COPY_SRC, STORAGE } = GPUBufferUsage;
+    return this.#device.createBuffer({
+      size: padded(byteLen, 16),
+      usage: COPY_DST | COPY_SRC | STORAGE,
+    });
+  }
+
+  #own(buffer: GPUBuffer, dtype: Dtype, dims: readonly number[], byteLen: number): Resident {
+    const dataType = dtype.ort as Tensor.GpuBufferDataTypes;
+    const resident: Resident = {
+      dtype: dtype.name,
+      dims,
+      byteLen,
+      feed: () => this.#ort.Tensor.fromGpuBuffer(buffer as never, { dataType, dims }),
+      read: () => this.#read(buffer, dtype, dims, byteLen),
+      detach: () => resident,
+      dispose: () => buffer.destroy(),
+    };
+    return resident;
+  }
+}
+
+/** Those that ONNX Runtime's shaders make use of. */
+const USEFUL_FEATURES: GPUFeatureName[] = ["shader-f16", "subgroups", "timestamp-query"];
+
+const ERROR_FILTERS: GPUErrorFilter[] = ["validation", "out-of-memory", "internal"];
+
+function gpuFailure(error: GPUError): EngineError {
+  const outOfMemory = error instanceof GPUOutOfMemoryError;
+  return new EngineError(outOfMemory ? "memory" : "device", `the GPU reports: ${error.message}`);
+}
+
+function padded(byteLen: number, unit: number): number {
+  return Math.ceil(byteLen / unit) * unit;
+}

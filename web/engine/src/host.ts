@@ -1,0 +1,74 @@
+/*
+ * Tensors in the memory of the page. The place of the wasm backend, and of what the others cannot
+ * hold: types that they lack, and empty tensors.
+ */
+
+import type { Tensor } from "onnxruntime-web";
+import { dtypeNamed, dtypeOfOrt, elementCount } from "./dtypes.ts";
+import { EngineError, type HostTensor } from "./engine.ts";
+import type { OrtModule } from "./ort.ts";
+import type { Place, Resident } from "./place.ts";
+
+export class HostPlace implements Place {
+  readonly provider = "wasm";
+  readonly #ort: OrtModule;
+
+  constructor(ort: OrtModule) {
+    this.#ort = ort;
+  }
+
+  outputLocation(): "cpu" {
+    return "cpu";
+  }
+
+  async upload(tensor: HostTensor): Promise<Resident> {
+    // The caller's bytes may be a window of something much larger.
+    return hostResident(this.#ort, { ...tensor, bytes: tensor.bytes.slice() });
+  }
+
+  receive(output: Tensor): Resident {
+    return hostResidentOf(this.#ort, output);
+  }
+
+  fenced<T>(work: () => Promise<T>): Promise<T> {
+    return work();
+  }
+
+  lost(): null {
+    return null;
+  }
+}
+
+/** A tensor over bytes in the memory of the page, without a copy where they are aligned. */
+export function hostResident(ort: OrtModule, tensor: HostTensor): Resident {
+  const dtype = dtypeNamed(tensor.dtype);
+  const expected = elementCount(tensor.dims) * dtype.byteLen;
+  if (tensor.bytes.byteLength !== expected) {
+    throw new EngineError(
+      "caller",
+      `${tensor.dtype}[${tensor.dims.join(", ")}] takes ${expected} bytes, but ${tensor.bytes.byteLength} were given`,
+    );
+  }
+  const resident: Resident = {
+    dtype: tensor.dtype,
+    dims: tensor.dims,
+    byteLen: expected,
+    feed: () => new ort.Tensor(dtype.ort, dtype.view(tensor.bytes), tensor.dims),
+    read: async (last) => (last ? tensor : { ...tensor, bytes: tensor.bytes.slice() }),
+    detach: () => resident,
+    dispose: () => undefined,
+  };
+  return resident;
+}
+
+/** An output that ONNX Runtime left in the memory of the page. */
+export function hostResidentOf(ort: OrtModule, output: Tensor): Resident {
+  const dtype = dtypeOfOrt(output.type);
+  const data = output.data;
+  if (Array.isArray(data)) {
+    throw new EngineError("device", "the engine gave strings, which cannot be sent");
+  }
+  const view = data as Exclude<typeof data, string[]>;
+  const bytes = new Uint8Array(view.buffer as ArrayBuffer, view.byteOffset, view.byteLength);
+  return hostResident(ort, { dtype: dtype.name, dims: [...output.dims], bytes });
+}

@@ -1,0 +1,39 @@
+/*
+ * Where tensors live on a backend. There is one place per backend: the page's memory (wasm), GPU
+ * buffers (webgpu), ML tensors (webnn). The rest of the engine does not know which one it has.
+ */
+
+import type { InferenceSession, Tensor } from "onnxruntime-web";
+import type { HostTensor } from "./engine.ts";
+
+/** A tensor on the backend. */
+export interface Resident {
+  readonly dtype: string;
+  readonly dims: readonly number[];
+  readonly byteLen: number;
+  /** The tensor as an input of a session. It stays ours. */
+  feed(): Tensor;
+  /** Its bytes, to do with as one likes. It stays where it is, unless this is its last use. */
+  read(last: boolean): Promise<HostTensor>;
+  /** One that does not depend on the session that made it; this one is let go. */
+  detach(): Resident;
+  dispose(): void;
+}
+
+export interface Place {
+  /** What ONNX Runtime is told about the backend. */
+  readonly provider: InferenceSession.ExecutionProviderConfig;
+  /** Where a session is to leave an output of this type. */
+  outputLocation(type: Tensor.Type): "cpu" | "gpu-buffer" | "ml-tensor";
+  /** Copies a tensor to the backend. */
+  upload(tensor: HostTensor): Promise<Resident>;
+  /** Takes over an output of a session. */
+  receive(output: Tensor): Resident;
+  /**
+   * Does `work` and waits until the backend has really done it. Fails if the backend reports an
+   * error or is lost meanwhile, even where ONNX Runtime itself saw none.
+   */
+  fenced<T>(work: () => Promise<T>): Promise<T>;
+  /** Why the backend is gone, or null. */
+  lost(): string | null;
+}

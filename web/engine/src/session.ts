@@ -1,0 +1,147 @@
+/*
+ * A segment as a session of ONNX Runtime. Graphs arrive lowered and run as they are. A session says
+ * where its nodes run: first it is made without any on the processor, and only where the backend
+ * lacks operators with their help, which is then told.
+ */
+
+import type { InferenceSession, Tensor } from "onnxruntime-web";
+import { dtypeOfOrt } from "./dtypes.ts";
+import { EngineError, type SegmentFiles } from "./engine.ts";
+import { toEngineError } from "./failure.ts";
+import type { Ort } from "./ort.ts";
+import type { Place, Resident } from "./place.ts";
+import { lacksOperators, type Placement, readPlacement } from "./placement.ts";
+
+/** An input or output as the graph declares it; null where it does not say. */
+export interface Declared {
+  name: string;
+  dtype: string;
+  dims: (number | null)[] | null;
+}
+
+export class Session {
+  readonly segment: string;
+  readonly inputs: readonly Declared[];
+  readonly outputs: readonly Declared[];
+  /** Null where all nodes run on the backend. */
+  readonly placement: Placement | null;
+  readonly #session: InferenceSession;
+  readonly #place: Place;
+
+  static async create(ort: Ort, place: Place, files: SegmentFiles): Promise<Session> {
+    const [session, placement] = await make(ort, place, files);
+    return new Session(files, place, session, placement);
+  }
+
+  private constructor(
+    files: SegmentFiles,
+    place: Place,
+    session: InferenceSession,
+    placement: Placement | null,
+  ) {
+    this.segment = files.segment;
+    this.#place = place;
+    this.#session = session;
+    this.placement = placement;
+    this.inputs = session.inputMetadata.map((value) => declared(value, files.dims));
+    this.outputs = session.outputMetadata.map((value) => declared(value, files.dims));
+  }
+
+  /** Runs it for the outputs named, or all if none is. What it gives belongs to the caller. */
+  async run(
+    inputs: ReadonlyMap<string, Resident>,
+    names: readonly string[],
+  ): Promise<Map<string, Resident>> {
+    const feeds: Record<string, Tensor> = {};
+    for (const [name, resident] of inputs) {
+      feeds[name] = resident.feed();
+    }
+    const fetches = names.length > 0 ? names : this.outputs.map((output) => output.name);
+    const results = await this.#session.run(feeds, [...new Set(fetches)]);
+    const outputs = new Map<string, Resident>();
+    for (const [name, output] of Object.entries(results)) {
+      outputs.set(name, this.#place.receive(output as Tensor));
+    }
+    return outputs;
+  }
+
+  release(): Promise<void> {
+    return this.#session.release();
+  }
+}
+
+type Locations = NonNullable<InferenceSession.SessionOptions["preferredOutputLocation"]>;
+
+async function make(
+  ort: Ort,
+  place: Place,
+  files: SegmentFiles,
+): Promise<[InferenceSession, Placement | null]> {
+  const common: InferenceSession.SessionOptions = {
+    executionProviders: [place.provider],
+    externalData: files.weights.map(({ name, bytes }) => ({ path: name, data: bytes })),
+    freeDimensionOverrides: files.dims,
+    graphOptimizationLevel: "disabled",
+    logSeverityLevel: LOG_ERROR,
+  };
+  const create = (options: InferenceSession.SessionOptions) =>
+    ort.module.InferenceSession.create(files.graph, { ...common, ...options });
+  const helped = async (preferredOutputLocation: Locations) => {
+    const attempt = () => create({ preferredOutputLocation, logSeverityLevel: LOG_VERBOSE });
+    const { result, lines } = await ort.logged(attempt);
+    return [result, readPlacement(lines)] as const;
+  };
+  const strict = async (preferredOutputLocation: Locations) => {
+    const extra = { session: { disable_cpu_ep_fallback: "1" } };
+    return [await create({ preferredOutputLocation, extra }), null] as const;
+  };
+  const attempt = async (locations: Locations) => {
+    if (place.provider === "wasm") {
+      return [await create({}), null] as const;
+    }
+    try {
+      return await strict(locations);
+    } catch (error) {
+      if (!lacksOperators(error)) {
+        throw error;
+      }
+      return await helped(locations);
+    }
+  };
+  try {
+    const [session, placement] = await attempt(place.outputLocation("float32"));
+    const locations = outputLocations(session, place);
+    const uniform = Object.values(locations).every((at) => at === place.outputLocation("float32"));
+    if (uniform) {
+      return [session, placement];
+    }
+    // Only the session tells which types its outputs have, and some cannot stay on the device.
+    await session.release();
+    const [again, placementAgain] = await attempt(locations);
+    return [again, placementAgain];
+  } catch (error) {
+    throw toEngineError(error, "load", `segment ${files.segment} cannot be loaded`);
+  }
+}
+
+const LOG_VERBOSE = 0;
+const LOG_ERROR = 3;
+
+function outputLocations(session: InferenceSession, place: Place) {
+  const locations: Record<string, "cpu" | "gpu-buffer" | "ml-tensor"> = {};
+  for (const output of session.outputMetadata) {
+    locations[output.name] = output.isTensor ? place.outputLocation(output.type) : "cpu";
+  }
+  return locations;
+}
+
+function declared(value: InferenceSession.ValueMetadata, bound: Record<string, number>): Declared {
+  if (!value.isTensor) {
+    throw new EngineError("device", `\`${value.name}\` is not a tensor`);
+  }
+  const size = (dim: number | string) =>
+    typeof dim === "string" ? (bound[dim] ?? null) : dim >= 0 ? dim : null;
+  // ONNX Runtime gives no dimensions both for a scalar and for a value of unknown rank.
+  const dims = value.shape.length > 0 ? value.shape.map(size) : null;
+  return { name: value.name, dtype: dtypeOfOrt(value.type).name, dims };
+}

@@ -1,0 +1,325 @@
+/*
+ * What an engine has to do, on every backend. The cases run in a worker of a real browser; vitest
+ * shows them as tests of their own.
+ */
+
+import type { HostOutput } from "#engine/engine";
+import type { Backend } from "#wire/messages";
+import {
+  equal,
+  type Fixture,
+  f32,
+  fails,
+  linear,
+  numbers,
+  oneNode,
+  output,
+  sum,
+} from "./fixture.ts";
+
+export const BACKENDS: readonly Backend[] = ["wasm", "webgpu"];
+
+export interface Case {
+  name: string;
+  /** In a worker of its own, because the engine does not survive it. */
+  alone?: boolean;
+  /** All, if not said. */
+  backends?: Backend[];
+  run(fixture: Fixture): Promise<void>;
+}
+
+export interface CaseResult {
+  backend: string;
+  name: string;
+  error: string | null;
+}
+
+const X = f32([2, 2], [1, 0, 0, 1]);
+const Y = [11, 22, 13, 24];
+const OTHER = f32([2, 2], [1, 1, 2, 2]);
+const OF_OTHER = [14, 26, 18, 32];
+
+export const CASES: readonly Case[] = [
+  {
+    name: "computes the right numbers with weights from files",
+    async run(fixture) {
+      const phases: string[] = [];
+      const times = await fixture.engine.load(linear(), (phase) => phases.push(phase));
+      equal(phases, ["create", "warm_up"]);
+      equal(times.warmUpError, null);
+      equal(times.warmUpMs !== null && times.createMs > 0, true, "times");
+      equal(times.placement, null, "nodes on the processor");
+      const outcome = await fixture.run([
+        { segment: "linear", inputs: { x: X }, outputs: { y: { returned: true } } },
+      ]);
+      equal(output(outcome, "y"), Y);
+      equal(outcome.outputs[0]?.value.dims, [2, 2]);
+      equal(outcome.steps.length, 1);
+    },
+  },
+  {
+    name: "loads a segment once and forgets it when it is unloaded",
+    async run(fixture) {
+      await fixture.load(sum());
+      const before = (await fixture.engine.stats()).segments;
+      equal((await fixture.load(sum())).createMs, 0);
+      equal((await fixture.engine.stats()).segments, before);
+      await fixture.engine.unload("sum");
+      const step = { segment: "sum", inputs: { a: X, b: X }, outputs: {} };
+      await fails(fixture.run([step]), "caller", "sum", "not loaded");
+    },
+  },
+  {
+    name: "feeds a step from an earlier one, and sends early parts early",
+    async run(fixture) {
+      await fixture.load(linear());
+      await fixture.load(sum());
+      const parts: HostOutput[][] = [];
+      const y = { step: 0, output: "y" };
+      const outcome = await fixture.run(
+        [
+          { segment: "linear", inputs: { x: X }, outputs: { y: { returned: true } }, early: true },
+          { segment: "linear", inputs: { x: OTHER }, outputs: { y: {} } },
+          {
+            segment: "sum",
+            inputs: { a: y, b: { step: 1, output: "y" } },
+            outputs: { sum: { returned: true } },
+          },
+        ],
+        (outputs) => {
+          parts.push(structuredClone(outputs));
+          // The one who gets a part may transfer it away.
+          structuredClone(outputs, { transfer: outputs.map((each) => each.value.bytes.buffer) });
+        },
+      );
+      equal(parts.length, 1);
+      equal(output(parts[0] ?? [], "y"), Y);
+      equal(
+        outcome.outputs.map((each) => each.name),
+        ["sum"],
+      );
+      equal(
+        output(outcome, "sum"),
+        Y.map((value, position) => value + (OF_OTHER[position] ?? 0)),
+      );
+      equal(outcome.steps.length, 3);
+    },
+  },
+  {
+    name: "keeps outputs, which survive later runs and the end of their session",
+    async run(fixture) {
+      await fixture.load(linear("keeper"));
+      await fixture.load(sum());
+      const keep = async (x: typeof X, name: string) => {
+        await fixture.run([{ segment: "keeper", inputs: { x }, outputs: { y: { keep: name } } }]);
+        await fixture.engine.settle(true);
+      };
+      await keep(X, "first");
+      await keep(OTHER, "second");
+      equal(numbers(await fixture.engine.get("first")), Y);
+      equal(numbers(await fixture.engine.get("second")), OF_OTHER);
+      await fixture.engine.unload("keeper");
+      equal(numbers(await fixture.engine.get("first")), Y);
+      const outcome = await fixture.run([
+        {
+          segment: "sum",
+          inputs: { a: "first", b: "first" },
+          outputs: { sum: { returned: true } },
+        },
+      ]);
+      equal(
+        output(outcome, "sum"),
+        Y.map((value) => 2 * value),
+      );
+      const stats = await fixture.engine.stats();
+      equal([stats.tensors, stats.tensorBytes], [2, 32]);
+      await fixture.engine.drop("first");
+      await fixture.engine.drop("second");
+      await fails(fixture.engine.get("first"), "caller", "first");
+      equal((await fixture.engine.stats()).tensorBytes, 0);
+    },
+  },
+  {
+    name: "replaces a kept tensor, and changes nothing when a program is given up",
+    async run(fixture) {
+      await fixture.load(linear());
+      await fixture.engine.put("kept", X);
+      const step = { segment: "linear", inputs: { x: "kept" }, outputs: { y: { keep: "kept" } } };
+      await fixture.run([step]);
+      await fixture.engine.settle(false);
+      equal(numbers(await fixture.engine.get("kept")), numbers(X));
+      await fixture.run([step]);
+      await fixture.engine.settle(true);
+      equal(numbers(await fixture.engine.get("kept")), Y);
+      await fixture.engine.put("kept", OTHER);
+      equal(numbers(await fixture.engine.get("kept")), numbers(OTHER));
+      await fixture.engine.drop("kept");
+    },
+  },
+  {
+    name: "returns and keeps the same output",
+    async run(fixture) {
+      await fixture.load(linear());
+      const outcome = await fixture.run([
+        { segment: "linear", inputs: { x: X }, outputs: { y: { returned: true, keep: "both" } } },
+      ]);
+      await fixture.engine.settle(true);
+      equal(output(outcome, "y"), Y);
+      equal(numbers(await fixture.engine.get("both")), Y);
+      await fixture.engine.drop("both");
+    },
+  },
+  {
+    name: "names what is wrong with an input, and goes on",
+    async run(fixture) {
+      await fixture.load(linear());
+      const run = (inputs: Record<string, typeof X | string>, y = "y") =>
+        fixture.run([{ segment: "linear", inputs, outputs: { [y]: { returned: true } } }]);
+      await fails(run({ wrong: X }), "caller", "step 0", "`wrong`", "it has x");
+      await fails(run({}), "caller", "step 0", "lacks input `x`");
+      await fails(run({ x: f32([2, 3], [1, 2, 3, 4, 5, 6]) }), "caller", "`x`", "f32[2, 3]");
+      await fails(run({ x: f32([4], [1, 2, 3, 4]) }), "caller", "`x`", "f32[4]");
+      await fails(run({ x: f32([2, 2], [1]) }), "caller", "`x`", "16 bytes", "4");
+      await fails(run({ x: { ...X, dtype: "i32" } }), "caller", "`x`", "f32[2, 2]", "i32[2, 2]");
+      await fails(run({ x: { ...X, dtype: "bf16" } }), "caller", "`x`", "bf16");
+      await fails(run({ x: "nothing" }), "caller", "`x`", "`nothing`");
+      await fails(run({ x: X }, "z"), "caller", "output `z`", "it has y");
+      equal(output(await run({ x: X }), "y"), Y);
+    },
+  },
+  {
+    name: "refuses a step that comes before what it needs",
+    async run(fixture) {
+      await fixture.load(linear());
+      const step = {
+        segment: "linear",
+        inputs: { x: { step: 1, output: "y" } },
+        outputs: { y: {} },
+      };
+      await fails(fixture.run([step, step]), "caller", "step 0", "does not come before");
+    },
+  },
+  {
+    name: "names an operator that does not exist",
+    async run(fixture) {
+      await fails(fixture.load(oneNode("Nonsense")), "device", "Nonsense");
+      await fixture.load(linear());
+    },
+  },
+  {
+    name: "reports a first run that fails without failing to load",
+    async run(fixture) {
+      const files = { ...linear("cold"), warmUp: [{ name: "q", dtype: "f32", dims: [2, 2] }] };
+      const times = await fixture.load(files);
+      equal(times.warmUpMs, null);
+      equal(times.warmUpError?.includes("`q`"), true, String(times.warmUpError));
+      const step = { segment: "cold", inputs: { x: X }, outputs: { y: { returned: true } } };
+      equal(output(await fixture.run([step]), "y"), Y);
+      await fixture.engine.unload("cold");
+    },
+  },
+  {
+    name: "does overlapping calls one after the other",
+    async run(fixture) {
+      await fixture.load(linear());
+      const step = (x: typeof X) => ({
+        segment: "linear",
+        inputs: { x },
+        outputs: { y: { returned: true } },
+      });
+      const inputs = [X, OTHER, X, OTHER, X];
+      const runs = inputs.map((x) => fixture.run([step(x)]));
+      const put = fixture.engine.put("between", X);
+      const get = fixture.engine.get("between");
+      const loads = [fixture.load(sum()), fixture.engine.unload("sum")];
+      const results = (await Promise.all(runs)).map((outcome) => output(outcome, "y"));
+      equal(
+        results,
+        inputs.map((x) => (x === X ? Y : OF_OTHER)),
+      );
+      await put;
+      equal(numbers(await get), numbers(X));
+      await Promise.all(loads);
+      await fixture.engine.drop("between");
+    },
+  },
+  {
+    name: "ends a program between two steps when it is cancelled",
+    async run(fixture) {
+      await fixture.load(linear());
+      const step = { segment: "linear", inputs: { x: X }, outputs: { y: { keep: "never" } } };
+      const running = fixture.run([{ ...step, early: true }, step], () => fixture.engine.cancel());
+      await fails(running, "cancelled");
+      await fixture.engine.settle(true);
+      await fails(fixture.engine.get("never"), "caller");
+      // A wish of the past does not touch the next one.
+      equal(output(await fixture.run([{ ...step, outputs: { y: { returned: true } } }]), "y"), Y);
+    },
+  },
+  {
+    name: "keeps tensors of every element type",
+    async run(fixture) {
+      for (const [dtype, byteLen] of Object.entries(WIDTHS)) {
+        for (const count of [1, 3, 8]) {
+          const bytes = new Uint8Array(byteLen * count).map((_, position) =>
+            dtype === "bool" ? position % 2 : position % 60,
+          );
+          await fixture.engine.put("typed", { dtype, dims: [count], bytes });
+          const back = await fixture.engine.get("typed");
+          equal([back.dtype, back.dims, [...back.bytes]], [dtype, [count], [...bytes]], dtype);
+        }
+      }
+      await fixture.engine.put("typed", { dtype: "f32", dims: [0, 3], bytes: new Uint8Array() });
+      equal((await fixture.engine.get("typed")).dims, [0, 3]);
+      await fixture.engine.drop("typed");
+      const unknown = { dtype: "f8e4m3", dims: [1], bytes: new Uint8Array(1) };
+      await fails(fixture.engine.put("typed", unknown), "caller", "f8e4m3");
+    },
+  },
+  {
+    name: "says how large its heap is",
+    async run(fixture) {
+      const { heapBytes } = await fixture.engine.stats();
+      equal((heapBytes ?? 0) > 1_000_000, true, `heap of ${heapBytes}`);
+    },
+  },
+  {
+    name: "never answers once the GPU is lost",
+    alone: true,
+    backends: ["webgpu"],
+    async run(fixture) {
+      await fixture.load(linear());
+      const step = { segment: "linear", inputs: { x: X }, outputs: { y: { keep: "y" } } };
+      await fixture.run([step]);
+      const running = fixture.run([step, step, step]);
+      fixture.gpu?.destroy();
+      const error = await fails(running, "device", "GPU was lost");
+      equal(error.fatal, true, "fatal");
+      const later = [
+        fixture.run([step]),
+        fixture.engine.get("y"),
+        fixture.engine.put("z", X),
+        fixture.load(sum()),
+      ];
+      for (const call of await Promise.allSettled(later)) {
+        equal(call.status, "rejected");
+      }
+      equal((await fails(fixture.run([step]), "device")).fatal, true, "fatal");
+    },
+  },
+];
+
+const WIDTHS = {
+  f32: 4,
+  f16: 2,
+  f64: 8,
+  i8: 1,
+  u8: 1,
+  i16: 2,
+  u16: 2,
+  i32: 4,
+  u32: 4,
+  i64: 8,
+  u64: 8,
+  bool: 1,
+};

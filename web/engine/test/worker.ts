@@ -1,0 +1,28 @@
+/*
+ * The worker of the browser tests: one engine, and the cases it is asked to run on it.
+ */
+
+import type { Backend } from "#wire/messages";
+import { CASES, type CaseResult } from "./cases.ts";
+import { Fixture } from "./fixture.ts";
+
+self.onmessage = async ({ data }: MessageEvent<{ backend: Backend; names: string[] }>) => {
+  const results: CaseResult[] = [];
+  const fixture = await Fixture.start(data.backend).catch((error: unknown) => error);
+  for (const name of data.names) {
+    let error: string | null = null;
+    try {
+      if (!(fixture instanceof Fixture)) {
+        throw fixture;
+      }
+      await CASES.find((each) => each.name === name)?.run(fixture);
+    } catch (thrown) {
+      error =
+        thrown instanceof Error
+          ? `${thrown.name}: ${thrown.message}\n${thrown.stack}`
+          : String(thrown);
+    }
+    results.push({ backend: data.backend, name, error });
+  }
+  self.postMessage(results);
+};
