@@ -1,0 +1,40 @@
+/* Which lanes a page starts: those that were asked for, or one for each backend that is there. */
+
+import type { Capabilities } from "#engine/capabilities";
+import type { Backend } from "#wire/messages";
+
+export interface Choice {
+  /** By their number within the page, which a lane that is missing keeps too. */
+  lanes: { lane: number; backend: Backend; missing: string | null }[];
+}
+
+export function chooseLanes(wanted: Backend[] | null, capabilities: Capabilities): Choice {
+  const backends = wanted ?? availableBackends(capabilities);
+  return {
+    lanes: backends.map((backend, lane) => ({
+      lane,
+      backend,
+      missing: missingReason(backend, capabilities),
+    })),
+  };
+}
+
+/** Threads of one engine, if the link does not say: all cores, but not more than pay off. */
+export function chooseThreads(wanted: number | null, cores: number): number {
+  return wanted ?? Math.max(1, Math.min(4, cores));
+}
+
+function availableBackends(capabilities: Capabilities): Backend[] {
+  const order: Backend[] = ["webgpu", "webnn", "wasm"];
+  return order.filter(
+    (backend) => backend === "wasm" || missingReason(backend, capabilities) === null,
+  );
+}
+
+function missingReason(backend: Backend, capabilities: Capabilities): string | null {
+  if (backend === "wasm") {
+    return capabilities.wasm.simd ? null : "this browser's WebAssembly has no vectors (SIMD)";
+  }
+  const info = capabilities[backend];
+  return info.type === "missing" ? info.reason : null;
+}

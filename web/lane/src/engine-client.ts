@@ -1,0 +1,166 @@
+/*
+ * The engine in a worker of its own, behind the same door. A run on WebAssembly blocks its worker,
+ * a lost GPU can block it for ever, and its memory only comes back when it ends: so the worker is
+ * made to be thrown away.
+ */
+
+import {
+  type Engine,
+  EngineError,
+  type EngineStats,
+  type HostOutput,
+  type HostTensor,
+  type LoadTimes,
+  type Program,
+  type ProgramOutcome,
+  type SegmentFiles,
+} from "#engine/engine";
+import {
+  buffersOf,
+  type EngineCall,
+  type EngineCalls,
+  type EngineOptions,
+  type FromEngine,
+  type ToEngine,
+} from "#lane/engine-calls";
+import type { LoadPhase } from "#wire/messages";
+
+/** The part of a worker that is used here. */
+export interface EngineWorker {
+  postMessage(message: ToEngine, transfer: Transferable[]): void;
+  terminate(): void;
+  onmessage: ((event: MessageEvent<FromEngine>) => void) | null;
+  onerror: ((event: ErrorEvent) => void) | null;
+  onmessageerror: ((event: MessageEvent) => void) | null;
+}
+
+/** An engine that can be ended at any time. */
+export interface DisposableEngine extends Engine {
+  terminate(): void;
+}
+
+interface Pending {
+  resolve(answer: never): void;
+  reject(error: EngineError): void;
+  onPhase?: (phase: LoadPhase) => void;
+  onPart?: (outputs: HostOutput[]) => void;
+}
+
+type Listeners = Pick<Pending, "onPhase" | "onPart">;
+
+export class EngineClient implements DisposableEngine {
+  readonly #worker: EngineWorker;
+  readonly #pending = new Map<number, Pending>();
+  #nextId = 0;
+  #ended: string | null = null;
+
+  /** `onBroken` is told when the worker fails by itself, between two calls or during one. */
+  constructor(
+    worker: EngineWorker,
+    options: EngineOptions,
+    onBroken: (reason: string) => void = () => {},
+  ) {
+    this.#worker = worker;
+    worker.onmessage = ({ data }) => this.#receive(data);
+    const broken = (reason: string) => {
+      this.#end(reason);
+      onBroken(reason);
+    };
+    worker.onerror = (event) => {
+      event.preventDefault();
+      broken(`the engine's worker failed: ${event.message || "its script could not be loaded"}`);
+    };
+    worker.onmessageerror = () => broken("the engine's worker said something unreadable");
+    worker.postMessage({ type: "open", options }, []);
+  }
+
+  load(segment: SegmentFiles, onPhase: (phase: LoadPhase) => void): Promise<LoadTimes> {
+    const files = [segment.graph, ...segment.weights.map((weight) => weight.bytes)];
+    return this.#call("load", segment, buffersOf(files), { onPhase });
+  }
+
+  unload(segment: string): Promise<void> {
+    return this.#call("unload", segment);
+  }
+
+  put(name: string, tensor: HostTensor): Promise<void> {
+    return this.#call("put", { name, tensor }, buffersOf([tensor.bytes]));
+  }
+
+  get(name: string): Promise<HostTensor> {
+    return this.#call("get", name);
+  }
+
+  drop(name: string): Promise<void> {
+    return this.#call("drop", name);
+  }
+
+  run(program: Program, onPart: (outputs: HostOutput[]) => void): Promise<ProgramOutcome> {
+    return this.#call("run", program, buffersOf([program.body]), { onPart });
+  }
+
+  settle(keep: boolean): Promise<void> {
+    return this.#call("settle", keep);
+  }
+
+  stats(): Promise<EngineStats> {
+    return this.#call("stats", undefined);
+  }
+
+  cancel(): void {
+    if (this.#ended === null) this.#worker.postMessage({ type: "cancel" }, []);
+  }
+
+  /** Ends the worker and gives its memory back. Calls under way fail. */
+  terminate(): void {
+    this.#end("the engine was ended");
+  }
+
+  #call<C extends EngineCall>(
+    type: C,
+    asked: EngineCalls[C]["asked"],
+    transfer: Transferable[] = [],
+    listeners: Listeners = {},
+  ): Promise<EngineCalls[C]["answer"]> {
+    return new Promise((resolve, reject) => {
+      if (this.#ended !== null) {
+        reject(new EngineError("device", this.#ended, true));
+        return;
+      }
+      const id = this.#nextId++;
+      this.#pending.set(id, { resolve: resolve as (answer: never) => void, reject, ...listeners });
+      this.#worker.postMessage({ type, id, asked } as ToEngine, transfer);
+    });
+  }
+
+  #receive(message: FromEngine): void {
+    const pending = this.#pending.get(message.id);
+    if (!pending) return;
+    switch (message.type) {
+      case "phase":
+        pending.onPhase?.(message.phase);
+        return;
+      case "part":
+        pending.onPart?.(message.outputs);
+        return;
+      case "answer":
+        this.#pending.delete(message.id);
+        pending.resolve(message.answer as never);
+        return;
+      case "failed": {
+        this.#pending.delete(message.id);
+        const { kind, message: text, fatal } = message.failure;
+        pending.reject(new EngineError(kind, text, fatal));
+      }
+    }
+  }
+
+  #end(reason: string): void {
+    if (this.#ended !== null) return;
+    this.#ended = reason;
+    this.#worker.terminate();
+    const error = new EngineError("device", reason, true);
+    for (const pending of this.#pending.values()) pending.reject(error);
+    this.#pending.clear();
+  }
+}

@@ -1,0 +1,375 @@
+/*
+ * A lane: takes requests from Holdfast, has the engine do them one at a time, and keeps answers
+ * until they are acknowledged. Everything that touches the world is passed in.
+ */
+
+import type { BlobSource } from "#lane/blobs";
+import type { Clock } from "#lane/clock";
+import type { DisposableEngine } from "#lane/engine-client";
+import { Holdings } from "#lane/holdings";
+import { type LaneStatus, StatusReporter } from "#lane/lane-status";
+import { Line, type LineOwner, type LineState } from "#lane/line";
+import { LoadTask } from "#lane/load-task";
+import type { Letter } from "#lane/outbox";
+import { type Failure, failureOf } from "#lane/request-error";
+import { Requests } from "#lane/requests";
+import { RunTask } from "#lane/run-task";
+import { DropTask, GetTask, PutTask, UnloadTask } from "#lane/small-tasks";
+import type { Socket } from "#lane/socket";
+import { letter, type Task, type TaskContext } from "#lane/task";
+import { Turns } from "#lane/turns";
+import { type Bytes, FrameError } from "#wire/frame";
+import type { ErrorKind, Hello, LaneStats, ToLane, Welcome } from "#wire/messages";
+
+export interface LaneParts {
+  /** Who the lane is; it fills in the rest. */
+  hello: Omit<Hello, "resume">;
+  openSocket: () => Socket;
+  /** `onBroken` is called when the engine fails by itself. */
+  createEngine: (onBroken: (reason: string) => void) => DisposableEngine;
+  blobs: BlobSource;
+  clock: Clock;
+  onStatus?: (status: LaneStatus) => void;
+}
+
+/** How long an engine may take to come back from something that was given up. */
+export const GRACE_MS = 3000;
+/** Blobs that may wait in memory for the engine's turn. */
+const FETCHED_BYTES_LIMIT = 1024 * 1024 * 1024;
+
+type Request = Extract<ToLane, { type: "load" | "unload" | "put" | "get" | "drop" | "run" }>;
+
+export class Lane implements LineOwner, TaskContext {
+  readonly clock: Clock;
+  readonly blobs: BlobSource;
+  readonly holdings = new Holdings();
+  tensorLimitBytes = 0;
+  readonly #parts: LaneParts;
+  readonly #line: Line;
+  readonly #requests = new Requests();
+  readonly #turns = new Turns<Task>();
+  /** Tasks that are not answered yet, waiting or under way. */
+  readonly #tasks = new Map<number, { task: Task; stopDeadline: () => void }>();
+  readonly #reporter: StatusReporter;
+  #engine: DisposableEngine | null = null;
+  #underWay: Task | null = null;
+  #stopGrace: () => void = () => {};
+  #session: string | null = null;
+  #lost: string | null = null;
+  #restarts = 0;
+
+  constructor(parts: LaneParts) {
+    this.#parts = parts;
+    this.clock = parts.clock;
+    this.blobs = parts.blobs;
+    this.#line = new Line(this, parts.openSocket, parts.clock);
+    this.#reporter = new StatusReporter(parts.clock, () => this.#status(), parts.onStatus);
+  }
+
+  start(): void {
+    this.#line.start();
+  }
+
+  /** Ends the lane, and says so if it can. */
+  stop(reason: string): void {
+    this.#line.send({ type: "bye", reason });
+    this.#line.end(reason);
+  }
+
+  /** The network is back. */
+  retryNow(): void {
+    this.#line.retryNow();
+  }
+
+  hello(): Hello {
+    const session = this.#session;
+    const resume = session === null ? null : { session, requests: this.#requests.numbers() };
+    const { hello } = this.#parts;
+    return { ...hello, storage: { ...hello.storage, usedBytes: this.blobs.usedBytes }, resume };
+  }
+
+  welcomed(welcome: Welcome): void {
+    this.tensorLimitBytes = welcome.tensorLimitBytes;
+    this.blobs.admit(welcome.blobKey, welcome.cacheLimitBytes);
+    if (!welcome.resumed) this.#startEmpty();
+    this.#session = welcome.session;
+    // It may have been lost on the way; where there is nothing, it is true in any case.
+    if (this.#lost !== null && this.holdings.isEmpty) {
+      this.#line.send({ type: "lost", reason: this.#lost });
+    }
+    for (const request of this.#requests.numbers()) this.#resend(request);
+  }
+
+  lineChanged(state: LineState): void {
+    if (state.type === "ended") {
+      this.#session = null;
+      this.#startEmpty();
+    }
+    this.#reporter.now();
+  }
+
+  received(message: Parameters<LineOwner["received"]>[0], body: Bytes): void {
+    switch (message.type) {
+      case "ping":
+        this.#line.send({ type: "pong", nonce: message.nonce });
+        break;
+      case "ack":
+        this.#requests.acknowledge(message.requests);
+        break;
+      case "cancel":
+        this.#giveUp(message.request, "cancelled", "the request was cancelled");
+        break;
+      case "stats":
+        this.#line.send({ type: "stats", request: message.request, stats: this.#stats() });
+        break;
+      case "leave":
+        this.#leave(message.reason, message.comeBack);
+        break;
+      case "load":
+      case "unload":
+      case "put":
+      case "get":
+      case "drop":
+      case "run":
+        this.#ask(message, body);
+        break;
+      default:
+        throw new FrameError(`a message of the unknown type ${(message as ToLane).type}`);
+    }
+  }
+
+  advance(): void {
+    const task = this.#turns.next(this.#underWay);
+    this.#reporter.soon();
+    if (!task) return;
+    this.#underWay = task;
+    void this.#work(task);
+  }
+
+  failed(task: Task, error: unknown): void {
+    if (this.#turns.remove(task)) this.#fail(task, failureOf(error));
+    this.advance();
+  }
+
+  say(task: Task, said: Letter): void {
+    if (task.givenUp || !this.#tasks.has(task.request)) return;
+    if (said.message.type === "part") this.#requests.keep(task.request, said, false);
+    this.#line.send(said.message, said.body);
+    this.#reporter.soon();
+  }
+
+  #ask(message: Request, body: Bytes): void {
+    const { request } = message;
+    if (this.#requests.knows(request)) {
+      if (this.#requests.isAnswered(request)) this.#resend(request);
+      return;
+    }
+    if (!this.#requests.begin(request, body.length)) {
+      const text = "too many requests or answers wait already; acknowledge some";
+      this.#line.send({ type: "error", request, kind: "busy", message: text });
+      return;
+    }
+    try {
+      this.#add(this.#task(message, body));
+    } catch (error) {
+      const { kind, message: text } = failureOf(error);
+      // What is not told apart here is a field that is missing or of the wrong type.
+      const fault = kind === "device" ? "protocol" : kind;
+      this.#answer(request, letter({ type: "error", request, kind: fault, message: text }));
+    }
+  }
+
+  #task(message: Request, body: Bytes): Task {
+    switch (message.type) {
+      case "load":
+        return new LoadTask(this, message, (task) => this.#mayFetch(task));
+      case "run":
+        return new RunTask(this, message, body);
+      case "put":
+        return new PutTask(this, message, body);
+      case "get":
+        return new GetTask(this, message);
+      case "drop":
+        return new DropTask(this, message);
+      case "unload":
+        return new UnloadTask(this, message);
+    }
+  }
+
+  #add(task: Task): void {
+    let stopDeadline = () => {};
+    if (task instanceof RunTask) {
+      const { request, deadlineMs } = task;
+      stopDeadline = this.clock.after(deadlineMs, () =>
+        this.#giveUp(request, "timeout", `the deadline of ${deadlineMs} ms passed`),
+      );
+    }
+    this.#tasks.set(task.request, { task, stopDeadline });
+    this.#turns.add(task);
+    this.advance();
+  }
+
+  async #work(task: Task): Promise<void> {
+    let engine: DisposableEngine | null = null;
+    try {
+      task.check();
+      engine = this.#ensureEngine();
+      const answer = await task.perform(engine);
+      if (this.#engine === engine) this.#finish(task, answer);
+    } catch (error) {
+      // An engine that is gone took its task along, and that was seen to.
+      if (engine !== null && this.#engine !== engine) return;
+      const failure = failureOf(error);
+      this.#fail(task, failure);
+      if (failure.fatal) this.#lose(failure.message);
+    }
+    // Losing the engine has seen to the next one already.
+    if (this.#underWay !== task) return;
+    this.#stopGrace();
+    this.#underWay = null;
+    this.advance();
+  }
+
+  #ensureEngine(): DisposableEngine {
+    if (this.#engine) return this.#engine;
+    const engine = this.#parts.createEngine((reason) => {
+      // A task under way fails by itself, with what it was about.
+      if (this.#engine === engine && this.#underWay === null) this.#lose(reason);
+    });
+    this.#engine = engine;
+    return engine;
+  }
+
+  #giveUp(request: number, kind: ErrorKind, message: string): void {
+    const task = this.#tasks.get(request)?.task;
+    if (!task || task.givenUp) return;
+    task.givenUp = true;
+    task.stop();
+    const failure = { kind, message, fatal: false };
+    if (this.#turns.remove(task)) {
+      this.#fail(task, failure);
+      this.advance();
+      return;
+    }
+    if (!task.committed) this.#fail(task, failure);
+    this.#engine?.cancel();
+    this.#stopGrace = this.clock.after(GRACE_MS, () => {
+      this.#fail(task, failure);
+      this.#lose(`the engine did not come back from ${task.kind} ${request} (${message})`);
+    });
+  }
+
+  /** The engine is of no use any more. The next task that can go on gets a new one. */
+  #lose(reason: string): void {
+    this.#endEngine();
+    this.#restarts += 1;
+    this.#lost = reason;
+    this.holdings.lose();
+    this.#line.send({ type: "lost", reason });
+    this.#reporter.noteError(reason);
+    this.advance();
+  }
+
+  #leave(reason: string, comeBack: boolean): void {
+    if (!comeBack) {
+      this.stop(reason);
+      return;
+    }
+    this.#session = null;
+    this.#startEmpty();
+    this.#line.hangUp(reason);
+  }
+
+  /** Nobody knows any more what was asked and loaded before. */
+  #startEmpty(): void {
+    for (const { task, stopDeadline } of this.#tasks.values()) {
+      stopDeadline();
+      task.stop();
+    }
+    this.#tasks.clear();
+    this.#turns.clear();
+    this.#requests.clear();
+    this.#endEngine();
+    this.holdings.clear();
+    this.#lost = null;
+  }
+
+  #endEngine(): void {
+    this.#stopGrace();
+    this.#underWay = null;
+    const engine = this.#engine;
+    this.#engine = null;
+    engine?.terminate();
+  }
+
+  #finish(task: Task, answer: Letter): void {
+    if (!this.#settleTask(task)) return;
+    this.#reporter.done += 1;
+    this.#answer(task.request, answer);
+  }
+
+  #fail(task: Task, { kind, message }: Failure): void {
+    if (!this.#settleTask(task)) return;
+    this.#reporter.failed += 1;
+    this.#reporter.noteError(`${task.kind}: ${message}`);
+    const { request } = task;
+    this.#answer(request, letter({ type: "error", request, kind, message }));
+  }
+
+  /** False if the task was answered before. */
+  #settleTask(task: Task): boolean {
+    const entry = this.#tasks.get(task.request);
+    if (entry?.task !== task) return false;
+    entry.stopDeadline();
+    this.#tasks.delete(task.request);
+    return true;
+  }
+
+  #answer(request: number, answer: Letter): void {
+    this.#requests.keep(request, answer, true);
+    this.#line.send(answer.message, answer.body);
+    this.#reporter.soon();
+  }
+
+  #resend(request: number): void {
+    for (const { message, body } of this.#requests.letters(request)) this.#line.send(message, body);
+  }
+
+  #mayFetch(task: LoadTask): boolean {
+    let held = 0;
+    for (const other of this.#tasks.values()) {
+      if (other.task instanceof LoadTask && other.task.holdsBlobs) held += other.task.totalBytes;
+    }
+    return held === 0 || held + task.totalBytes <= FETCHED_BYTES_LIMIT;
+  }
+
+  #stats(): LaneStats {
+    return {
+      segments: this.holdings.segments.size,
+      tensors: this.holdings.tensors.size,
+      tensorBytes: this.holdings.tensorBytes,
+      unacknowledged: this.#requests.unacknowledged,
+      cacheBytes: this.blobs.usedBytes,
+      downloadedBytes: this.blobs.downloadedBytes,
+      engineRestarts: this.#restarts,
+      engineHeapBytes: this.holdings.heapBytes,
+    };
+  }
+
+  #status(): Omit<LaneStatus, "done" | "failed" | "lastError"> {
+    const downloads = { doneBytes: 0, totalBytes: 0 };
+    for (const { task } of this.#tasks.values()) {
+      if (!(task instanceof LoadTask)) continue;
+      downloads.doneBytes += task.doneBytes;
+      downloads.totalBytes += task.totalBytes;
+    }
+    return {
+      line: this.#line.state,
+      running: this.#underWay?.kind ?? null,
+      waiting: this.#turns.length,
+      segmentBytes: [...this.holdings.segments.values()].reduce((sum, bytes) => sum + bytes, 0),
+      downloads: downloads.totalBytes > 0 ? downloads : null,
+      stats: this.#stats(),
+    };
+  }
+}

@@ -1,0 +1,76 @@
+/*
+ * What goes out on one connection. Small messages go at once; bodies of large ones follow frame by
+ * frame while the socket's buffer has room, so that a pong never waits for more than that buffer.
+ */
+
+import type { Clock } from "#lane/clock";
+import type { Socket } from "#lane/socket";
+import { type Bytes, split } from "#wire/frame";
+import type { FromLane } from "#wire/messages";
+
+/** A message with the bytes that belong to it. */
+export interface Letter {
+  message: FromLane;
+  body: Uint8Array[];
+}
+
+const SMALL_BODY_BYTES = 64 * 1024;
+const BUFFERED_BYTES = 8 * 1024 * 1024;
+const POLL_MS = 4;
+
+export class Outbox {
+  readonly #socket: Socket;
+  readonly #clock: Clock;
+  readonly #large: { request: number | null; frames: Iterator<Bytes, void> }[] = [];
+  #stopPolling: (() => void) | null = null;
+  #nextId = 0;
+
+  constructor(socket: Socket, clock: Clock) {
+    this.#socket = socket;
+    this.#clock = clock;
+  }
+
+  send({ message, body }: Letter): void {
+    const frames = split(this.#nextId, message, body);
+    this.#nextId = (this.#nextId + 1) % 2 ** 32;
+    const request = requestOf(message);
+    if (bodyBytes(body) <= SMALL_BODY_BYTES && !this.#isSending(request)) {
+      for (const frame of frames) this.#socket.send(frame);
+      return;
+    }
+    this.#large.push({ request, frames });
+    if (this.#stopPolling === null) this.#pump();
+  }
+
+  /** Lets go of what was not sent. */
+  close(): void {
+    this.#stopPolling?.();
+    this.#large.length = 0;
+  }
+
+  /** An outcome must not overtake the parts before it. */
+  #isSending(request: number | null): boolean {
+    return request !== null && this.#large.some((waiting) => waiting.request === request);
+  }
+
+  #pump(): void {
+    this.#stopPolling = null;
+    for (let first = this.#large[0]; first; first = this.#large[0]) {
+      if (this.#socket.bufferedAmount > BUFFERED_BYTES) {
+        this.#stopPolling = this.#clock.after(POLL_MS, () => this.#pump());
+        return;
+      }
+      const next = first.frames.next();
+      if (next.done) this.#large.shift();
+      else this.#socket.send(next.value);
+    }
+  }
+}
+
+export function bodyBytes(body: Uint8Array[]): number {
+  return body.reduce((sum, piece) => sum + piece.length, 0);
+}
+
+function requestOf(message: FromLane): number | null {
+  return "request" in message ? message.request : null;
+}

@@ -1,0 +1,152 @@
+/* What the page says to a person, in plain words. */
+
+import type { Capabilities } from "#engine/capabilities";
+import type { LaneStatus } from "#lane/lane-status";
+import type { Backend } from "#wire/messages";
+
+/** A lane as the page knows it. */
+export interface LaneView {
+  lane: number;
+  backend: Backend;
+  /** Why it was not started, or does not work any more. */
+  missing: string | null;
+  status: LaneStatus | null;
+  /** When the status came, on the clock that `headline` is given. */
+  statusAt: number;
+}
+
+export interface Headline {
+  state: "starting" | "connected" | "waiting" | "stopped";
+  title: string;
+  detail: string;
+}
+
+const BACKEND_NAMES: Record<Backend, string> = {
+  webgpu: "WebGPU",
+  webnn: "WebNN",
+  wasm: "WebAssembly",
+};
+
+const RUNNING: Record<string, string> = {
+  run: "Computing",
+  load: "Loading a model",
+  unload: "Letting a model go",
+  put: "Taking in data",
+  get: "Handing out data",
+  drop: "Letting data go",
+};
+
+export function headline(lanes: LaneView[], now: number): Headline {
+  const lines = lanes.flatMap(({ status }) => status?.line ?? []);
+  const connected = lines.filter((line) => line.type === "connected").length;
+  const started = lanes.filter((lane) => lane.missing === null).length;
+  if (started === 0) {
+    return {
+      state: "stopped",
+      title: "This browser cannot help",
+      detail: "None of the lanes that the link asks for could be started; see below why.",
+    };
+  }
+  if (connected > 0) {
+    const title =
+      connected === started ? "Connected" : `Connected with ${connected} of ${started} lanes`;
+    return { state: "connected", title, detail: "This browser computes for Holdfast." };
+  }
+  const waiting = lanes.flatMap(({ status, statusAt }) =>
+    status?.line.type === "waiting" ? { ...status.line, until: statusAt + status.line.forMs } : [],
+  )[0];
+  if (waiting) {
+    const seconds = Math.ceil(Math.max(0, waiting.until - now) / 1000);
+    const detail = seconds > 0 ? `Trying again in ${seconds} s.` : "Trying again now.";
+    return { state: "waiting", title: "Not connected", detail };
+  }
+  const ended = lines.find((line) => line.type === "ended");
+  if (ended && lines.every((line) => line.type === "ended")) {
+    return { state: "stopped", title: "Stopped", detail: sentence(ended.reason) };
+  }
+  return { state: "starting", title: "Connecting…", detail: "Looking for Holdfast." };
+}
+
+export function laneTitle(backend: Backend): string {
+  return BACKEND_NAMES[backend];
+}
+
+/** What the lane computes on; a software adapter is called one. */
+export function adapterWords(backend: Backend, capabilities: Capabilities): string {
+  const { webgpu, webnn, wasm } = capabilities;
+  if (backend === "webgpu" && webgpu.type === "available") {
+    const name = webgpu.description || `${webgpu.vendor} ${webgpu.architecture}`.trim();
+    return isSoftware(capabilities) ? `${name}, a software adapter` : name || "a graphics card";
+  }
+  if (backend === "webnn" && webnn.type === "available") return `${webnn.chosen} context`;
+  if (backend === "wasm") {
+    return `processor, ${wasm.threads} ${wasm.threads === 1 ? "thread" : "threads"}`;
+  }
+  return "";
+}
+
+export function isSoftware({ webgpu }: Capabilities): boolean {
+  return (
+    webgpu.type === "available" &&
+    (webgpu.fallback ||
+      /swiftshader|llvmpipe|lavapipe|basic render/i.test(
+        `${webgpu.architecture} ${webgpu.device} ${webgpu.description}`,
+      ))
+  );
+}
+
+/** The lines of a lane's card. */
+export function laneFacts(status: LaneStatus): [string, string][] {
+  const { stats } = status;
+  const doing = status.running ? (RUNNING[status.running] ?? status.running) : "Nothing";
+  const waiting = status.waiting > 0 ? `, ${status.waiting} waiting` : "";
+  const facts: [string, string][] = [
+    ["Doing", doing + waiting],
+    [
+      "Model parts",
+      `${stats.segments}${stats.segments > 0 ? ` (${byteWords(status.segmentBytes)})` : ""}`,
+    ],
+    ["Requests done", `${status.done}${status.failed > 0 ? `, ${status.failed} failed` : ""}`],
+  ];
+  if (stats.engineHeapBytes !== null) facts.push(["Memory", byteWords(stats.engineHeapBytes)]);
+  if (stats.tensors > 0) facts.push(["Data kept", byteWords(stats.tensorBytes)]);
+  if (stats.cacheBytes > 0) facts.push(["Stored for next time", byteWords(stats.cacheBytes)]);
+  if (stats.engineRestarts > 0) facts.push(["Engine restarts", String(stats.engineRestarts)]);
+  return facts;
+}
+
+export function browserFacts({
+  browser,
+  machine,
+  webgpu,
+  webnn,
+}: Capabilities): [string, string][] {
+  const facts: [string, string][] = [
+    ["Browser", `${browser.name} ${browser.version}, ${browser.platform}`],
+    [
+      "Processor",
+      `${machine.cores} cores${machine.crossOriginIsolated ? "" : ", one thread only"}`,
+    ],
+  ];
+  if (machine.memoryGib !== null) facts.push(["Memory", `${machine.memoryGib} GiB or more`]);
+  if (webgpu.type === "missing") facts.push(["No WebGPU", sentence(webgpu.reason)]);
+  if (webnn.type === "missing") facts.push(["No WebNN", sentence(webnn.reason)]);
+  return facts;
+}
+
+export function byteWords(bytes: number): string {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let value = bytes;
+  let unit = 0;
+  while (value >= 999.5 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${unit === 0 || value >= 10 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+}
+
+export function sentence(text: string): string {
+  const trimmed = text.trim();
+  const capital = trimmed.charAt(0).toUpperCase() + trimmed.slice(1);
+  return /[.!?…]$/.test(capital) ? capital : `${capital}.`;
+}

@@ -1,0 +1,28 @@
+/* What the page and a lane's I/O worker say to each other. */
+
+import type { Capabilities } from "#engine/capabilities";
+import type { LaneStatus } from "#lane/lane-status";
+import type { Backend } from "#wire/messages";
+
+/** What a lane is started with. */
+export interface LaneSetup {
+  token: string;
+  /** Chosen by the page at random. */
+  page: string;
+  /** The lane's number within the page. */
+  lane: number;
+  backend: Backend;
+  capabilities: Capabilities;
+}
+
+export type ToWorker =
+  | { type: "probe"; threads: number }
+  | { type: "start"; setup: LaneSetup }
+  | { type: "stop"; reason: string };
+
+export type FromWorker =
+  | { type: "probed"; capabilities: Capabilities }
+  | { type: "status"; status: LaneStatus }
+  /** After this the worker can be ended. */
+  | { type: "stopped" }
+  | { type: "failed"; reason: string };
