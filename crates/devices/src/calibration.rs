@@ -9,6 +9,7 @@ use holdfast_graph::proto::{
 };
 use holdfast_graph::{DataType, Digest, Model, Tensor};
 use holdfast_models::{Store, StoredGraph, hashed_weights};
+use serde::{Deserialize, Serialize};
 
 use crate::device::Device;
 use crate::error::{DeviceError, ErrorKind};
@@ -16,7 +17,7 @@ use crate::program::{Input, Output, Program, RequestId, Step, TensorId};
 use crate::segment::{Segment, SegmentId};
 
 /// What a calibration measured.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// Floating point operations a second of a square matrix product in f32.
     pub matmul_flops: f64,

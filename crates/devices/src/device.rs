@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use holdfast_graph::{Tensor, Value};
+use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
 use crate::calibration::Calibration;
@@ -72,7 +73,7 @@ pub trait Device: Send + Sync {
 }
 
 /// What a device is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceInfo {
     /// A name for people, unique among the devices in use.
     pub name: String,
@@ -89,7 +90,7 @@ pub struct DeviceInfo {
 }
 
 /// A segment that is ready to run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Loaded {
     /// Its id.
     pub id: SegmentId,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_graph::Tensor;
+use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceInfo;
 use crate::segment::SegmentId;
@@ -143,7 +144,7 @@ pub struct Returned {
 }
 
 /// How long a step took.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct StepTiming {
     /// The engine's own time.
     pub run: Duration,

@@ -5,6 +5,7 @@ use std::fmt;
 
 use holdfast_graph::Digest;
 use holdfast_models::StoredGraph;
+use serde::{Deserialize, Serialize};
 
 /// A lowered graph, or a piece of one, as the store keeps it: graph bytes and weights by digest.
 /// A device in this process maps them; a lane fetches them by digest.
@@ -36,7 +37,10 @@ impl Segment {
 }
 
 /// What a model is for, as far as it matters for how long it may take.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum ModelKind {
     Text,
@@ -49,7 +53,7 @@ pub enum ModelKind {
 }
 
 /// Identifies a segment on every device.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SegmentId(pub Digest);
 
 impl fmt::Display for SegmentId {

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
 /// A SHA-256 digest. Prints as 64 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
@@ -54,6 +56,20 @@ impl FromStr for Digest {
             *byte = u8::from_str_radix(pair, 16).map_err(|_| NotADigest)?;
         }
         Ok(Digest(digest))
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> String {
+        digest.to_string()
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = NotADigest;
+
+    fn try_from(text: String) -> Result<Digest, NotADigest> {
+        text.parse()
     }
 }
 

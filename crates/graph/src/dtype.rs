@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// The element type of a tensor: the ones of the ONNX format, by its numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "&'static str", try_from = "String")]
 #[repr(i32)]
 #[expect(missing_docs, reason = "each variant is the type of its name")]
 pub enum DataType {
@@ -113,6 +116,20 @@ impl DataType {
     /// The type that [`name`](DataType::name) gives this name.
     pub fn from_name(name: &str) -> Option<DataType> {
         DataType::ALL.into_iter().find(|dtype| dtype.name() == name)
+    }
+}
+
+impl From<DataType> for &'static str {
+    fn from(dtype: DataType) -> &'static str {
+        dtype.name()
+    }
+}
+
+impl TryFrom<String> for DataType {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<DataType, String> {
+        DataType::from_name(&name).ok_or_else(|| format!("there is no element type `{name}`"))
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use prost::Message;
+use serde::{Deserialize, Serialize};
 
 use crate::dtype::DataType;
 use crate::error::{ExternalProblem, ReadError};
@@ -123,7 +124,7 @@ impl Model {
 }
 
 /// An input or output of a graph.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Value {
     /// Its name in the graph.
     pub name: String,
@@ -134,7 +135,8 @@ pub struct Value {
 }
 
 /// One dimension of a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Dim {
     /// Always this size.
     Fixed(usize),

@@ -13,7 +13,7 @@ use holdfast_models::{Store, StoredGraph};
 use holdfast_wire::Backend;
 
 use crate::browser::{BrowserOptions, Started, missing};
-use crate::choice::{Choice, Choices};
+use crate::choice::Choice;
 use crate::request::{Answer, PassedOver, Request, RunError};
 
 /// How a pool works.
@@ -83,18 +83,7 @@ impl Pool {
     /// Runs a model on the first of the choices that can.
     pub async fn run(&self, request: &Request) -> Result<Answer, RunError> {
         let mut passed_over = Vec::new();
-        let choices = match &request.choices {
-            Choices::Auto => &[
-                Choice::Lane(Backend::Webgpu),
-                Choice::Lane(Backend::Webnn),
-                Choice::Cpu,
-                Choice::Lane(Backend::Wasm),
-            ],
-            Choices::Ordered(choices) => choices.as_slice(),
-        };
-        for &choice in choices {
-            let must_accelerate = request.choices == Choices::Auto
-                && matches!(choice, Choice::Lane(Backend::Webgpu | Backend::Webnn));
+        for (choice, must_accelerate) in request.choices.in_order() {
             match self.attempt(choice, must_accelerate, request).await {
                 Ok((loaded, outcome, took)) => {
                     return Ok(Answer { outcome, loaded, took, passed_over });

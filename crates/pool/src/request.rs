@@ -5,6 +5,7 @@ use std::time::Duration;
 use holdfast_devices::{DeviceError, Loaded, ModelKind, Outcome};
 use holdfast_graph::Tensor;
 use holdfast_models::StoredGraph;
+use serde::{Deserialize, Serialize};
 
 use crate::choice::{Choice, Choices};
 
@@ -37,7 +38,7 @@ pub struct Answer {
 }
 
 /// A choice that could not be had.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PassedOver {
     /// The choice.
     pub choice: Choice,
