@@ -63,7 +63,7 @@ async function openPlace(backend: Backend, module: OrtModule): Promise<Place> {
       return new GpuPlace(module, await openGpu());
     case "webnn":
       allowEmbind();
-      return MlPlace.open(module, await openMl());
+      return new MlPlace(module, await openMl());
   }
 }
 
