@@ -121,6 +121,7 @@ export class GpuPlace implements Place {
     this.#loss.check();
     const error = seen.find((error) => error !== null) ?? this.#uncaptured[0];
     if (error) {
+      await this.#loss.blame();
       throw gpuFailure(error);
     }
     if (done.status === "rejected") {

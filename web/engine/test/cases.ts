@@ -5,6 +5,7 @@
 
 import { probe } from "#engine/capabilities";
 import type { HostOutput } from "#engine/engine";
+import { hasJspi } from "#engine/ort";
 import type { Backend } from "#wire/messages";
 import {
   chain,
@@ -26,6 +27,8 @@ export interface Case {
   name: string;
   /** In a worker of its own, because the engine does not survive it. */
   alone?: boolean;
+  /** In a browser that does not let WebAssembly wait for promises; only where `alone`. */
+  withoutJspi?: boolean;
   /** All, if not said. */
   backends?: Backend[];
   run(fixture: Fixture): Promise<void>;
@@ -412,6 +415,18 @@ export const CASES: readonly Case[] = [
       await fixture.engine.settle(true);
       equal(numbers(await fixture.engine.get("bad")), Y);
       await fixture.engine.drop("bad");
+    },
+  },
+  {
+    name: "computes the right numbers in a browser without JSPI",
+    alone: true,
+    withoutJspi: true,
+    backends: ["webgpu", "webnn"],
+    async run(fixture) {
+      equal(hasJspi(), false);
+      await fixture.load(linear());
+      const step = { segment: "linear", inputs: { x: X }, outputs: { y: { returned: true } } };
+      equal(output(await fixture.run([step]), "y"), Y);
     },
   },
   {
