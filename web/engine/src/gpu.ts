@@ -60,6 +60,13 @@ export class GpuPlace implements Place {
     if (!dtype.onGpu || host.byteLen === 0) {
       return hostResident(this.#ort, { ...tensor, bytes: tensor.bytes.slice() });
     }
+    const { maxBufferSize } = this.#device.limits;
+    if (host.byteLen > maxBufferSize) {
+      throw new EngineError(
+        "memory",
+        `${host.byteLen} bytes do not fit into a buffer of this GPU, which holds ${maxBufferSize}`,
+      );
+    }
     return this.fenced(async () => {
       const buffer = this.#createBuffer(host.byteLen);
       const whole = tensor.bytes.subarray(0, host.byteLen - (host.byteLen % 4));
@@ -114,6 +121,7 @@ export class GpuPlace implements Place {
     this.#loss.check();
     const error = seen.find((error) => error !== null) ?? this.#uncaptured[0];
     if (error) {
+      await this.#loss.blame();
       throw gpuFailure(error);
     }
     if (done.status === "rejected") {

@@ -5,6 +5,9 @@
 
 import { EngineError } from "./engine.ts";
 
+/** How much later than its effects a loss may be told. */
+const GRACE_MS = 50;
+
 export class Loss {
   #reason: string | null = null;
   readonly #lost: Promise<EngineError>;
@@ -28,7 +31,7 @@ export class Loss {
     }
   }
 
-  /** What `work` gives; throws as soon as the device is lost, and whenever it is lost by the end. */
+  /** What `work` gives; throws as soon as the device is lost, and if it is lost by the end. */
   async race<T>(work: Promise<T>): Promise<T> {
     const first = await Promise.race([
       work.then(
@@ -40,12 +43,21 @@ export class Loss {
     if (first instanceof EngineError) {
       throw first;
     }
-    // What the loss made fail says less than the loss.
-    this.check();
     if ("reason" in first) {
+      await this.blame();
       throw first.reason;
     }
+    this.check();
     return first.value;
+  }
+
+  /**
+   * To be asked about every failure: throws if the device is lost. What a loss makes fail can fail
+   * before the browser tells of the loss, so this waits for a moment.
+   */
+  async blame(): Promise<void> {
+    await Promise.race([this.#lost, new Promise((resolve) => setTimeout(resolve, GRACE_MS))]);
+    this.check();
   }
 
   #error(): EngineError {

@@ -57,18 +57,16 @@ export async function runProgram(program: Program, around: Surroundings): Promis
       }
     }
     await setAside(steps, done, result.aside, around.place);
-    return result;
   } catch (error) {
-    disposeAll(result.aside.values());
-    throw error;
-  } finally {
-    // After a loss nothing of the engine may be touched.
-    if (around.place.lost() === null) {
-      for (const outputs of done) {
-        disposeAll(outputs.values());
-      }
+    const failure = toEngineError(error, "run", "the program failed");
+    // After a fatal failure nothing of the engine may be touched.
+    if (!failure.fatal) {
+      disposeAll(result.aside.values(), ...done.map((outputs) => outputs.values()));
     }
+    throw failure;
   }
+  disposeAll(...done.map((outputs) => outputs.values()));
+  return result;
 }
 
 type Source = { type: "value"; value: Resident } | { type: "step"; step: number; output: string };
@@ -247,7 +245,7 @@ async function setAside(
       for (const { number, name, keep } of kept) {
         const output = done[number]?.get(name);
         if (output === undefined) {
-          throw new EngineError("device", `step ${number} has no output \`${name}\` left to keep`);
+          throw caller(`output \`${name}\` of step ${number} is kept twice`);
         }
         aside.get(keep)?.dispose();
         aside.set(keep, output.detach());
@@ -289,9 +287,11 @@ function caller(message: string): EngineError {
   return new EngineError("caller", message);
 }
 
-function disposeAll(residents: Iterable<Resident>): void {
-  for (const resident of residents) {
-    resident.dispose();
+function disposeAll(...groups: Iterable<Resident>[]): void {
+  for (const residents of groups) {
+    for (const resident of residents) {
+      resident.dispose();
+    }
   }
 }
 

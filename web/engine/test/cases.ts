@@ -3,17 +3,21 @@
  * shows them as tests of their own.
  */
 
+import { probe } from "#engine/capabilities";
 import type { HostOutput } from "#engine/engine";
+import { hasJspi } from "#engine/ort";
 import type { Backend } from "#wire/messages";
 import {
+  chain,
   equal,
   type Fixture,
   f32,
   fails,
+  identity,
   linear,
   numbers,
-  oneNode,
   output,
+  product,
   sum,
 } from "./fixture.ts";
 
@@ -23,6 +27,8 @@ export interface Case {
   name: string;
   /** In a worker of its own, because the engine does not survive it. */
   alone?: boolean;
+  /** In a browser that does not let WebAssembly wait for promises; only where `alone`. */
+  withoutJspi?: boolean;
   /** All, if not said. */
   backends?: Backend[];
   run(fixture: Fixture): Promise<void>;
@@ -202,8 +208,92 @@ export const CASES: readonly Case[] = [
   {
     name: "names an operator that does not exist",
     async run(fixture) {
-      await fails(fixture.load(oneNode("Nonsense")), "device", "Nonsense");
+      await fails(fixture.load(chain("Nonsense")), "device", "Nonsense");
       await fixture.load(linear());
+    },
+  },
+  {
+    name: "refuses a graph that is none",
+    async run(fixture) {
+      const graph = new Uint8Array([1, 2, 3]);
+      await fails(fixture.load({ ...linear("broken"), graph }), "caller", "broken");
+    },
+  },
+  {
+    name: "names an operator that would run on the processor instead",
+    backends: ["webgpu", "webnn"],
+    async run(fixture) {
+      await fails(fixture.load(chain("Hardmax")), "device", "Hardmax", "1 of 1");
+      await fails(fixture.load(chain("Hardmax", "Hardmax", "Relu")), "device", "Hardmax", "2 of 3");
+    },
+  },
+  {
+    name: "is right and says so where the processor helps out",
+    backends: ["webgpu", "webnn"],
+    async run(fixture) {
+      const x = f32([2, 2], [1, 3, 5, 2]);
+      await fixture.engine.put("x", x);
+      for (const at of [0, 1, 3]) {
+        const operators = ["Relu", "Relu", "Relu"].toSpliced(at, 0, "Hardmax");
+        const files = chain(...operators);
+        const { placement } = await fixture.load(files);
+        equal(placement, "1 of 4 nodes on the processor (Hardmax)");
+        for (const input of [x, "x"]) {
+          const outcome = await fixture.run([
+            {
+              segment: files.segment,
+              inputs: { x: input },
+              outputs: { y: { returned: true, keep: "y" } },
+            },
+            { segment: files.segment, inputs: { x: { step: 0, output: "y" } }, outputs: { y: {} } },
+          ]);
+          await fixture.engine.settle(true);
+          equal(output(outcome, "y"), [0, 1, 1, 0], `Hardmax at ${at}`);
+          equal(numbers(await fixture.engine.get("y")), [0, 1, 1, 0], `kept, Hardmax at ${at}`);
+        }
+        await fixture.engine.unload(files.segment);
+      }
+      await fixture.engine.drop("x");
+      await fixture.engine.drop("y");
+    },
+  },
+  {
+    name: "does not answer from a session that failed while it ran",
+    backends: ["wasm", "webgpu"],
+    async run(fixture) {
+      await fixture.load(product());
+      const run = (p: typeof X, q: typeof X) =>
+        fixture.run([{ segment: "product", inputs: { p, q }, outputs: { y: { returned: true } } }]);
+      const [row, column] = [f32([1, 2], [1, 2]), f32([2, 1], [3, 4])];
+      equal(output(await run(row, column), "y"), [11]);
+      await fails(run(row, f32([3, 1], [1, 2, 3])), "device", "step 0", "MatMul");
+      if (fixture.backend !== "wasm") {
+        await fails(run(f32([1, 2], [10, 20]), column), "state_lost", "product", "loaded again");
+        await fixture.load(product());
+      }
+      equal(output(await run(f32([1, 2], [10, 20]), column), "y"), [110]);
+      await fixture.engine.unload("product");
+    },
+  },
+  {
+    name: "runs on other element types than f32",
+    async run(fixture) {
+      for (const dtype of TYPES_OF_IDENTITY[fixture.backend]) {
+        const byteLen = WIDTHS[dtype];
+        const x = { dtype, dims: [4], bytes: new Uint8Array(4 * byteLen) };
+        x.bytes[byteLen] = 1;
+        await fixture.engine.put("x", x);
+        const files = identity(dtype);
+        await fixture.load(files);
+        for (const input of [x, "x"]) {
+          const outcome = await fixture.run([
+            { segment: files.segment, inputs: { x: input }, outputs: { y: { returned: true } } },
+          ]);
+          equal([...(outcome.outputs[0]?.value.bytes ?? [])], [...x.bytes], dtype);
+        }
+        await fixture.engine.unload(files.segment);
+      }
+      await fixture.engine.drop("x");
     },
   },
   {
@@ -284,6 +374,71 @@ export const CASES: readonly Case[] = [
     },
   },
   {
+    name: "tells truthfully what the browser has",
+    backends: ["wasm"],
+    async run() {
+      const { browser, machine, webgpu, webnn, wasm } = await probe(2);
+      equal([browser.name, browser.platform, browser.mobile], ["Chromium", "Linux", false]);
+      equal(/^\d+\.\d+\.\d+/.test(browser.version), true, browser.version);
+      equal(machine.crossOriginIsolated, true);
+      equal(wasm, { simd: true, threads: 2, jspi: true });
+      if (webgpu.type === "missing" || webnn.type === "missing") {
+        throw new Error(JSON.stringify({ webgpu, webnn }));
+      }
+      equal([webgpu.architecture, webgpu.fallback], ["swiftshader", true]);
+      equal((webgpu.limits.maxBufferSize ?? 0) > 0, true, "limits");
+      equal(webnn.deviceTypes.includes(webnn.chosen), true, webnn.chosen);
+    },
+  },
+  {
+    name: "fails a run during which the GPU reports an error",
+    backends: ["webgpu"],
+    async run(fixture) {
+      await fixture.load(linear());
+      const step = { segment: "linear", inputs: { x: X }, outputs: { y: { keep: "bad" } } };
+      const { gpu } = fixture;
+      const queue = gpu?.queue as GPUQueue;
+      const { submit } = GPUQueue.prototype;
+      queue.submit = (commands) => {
+        gpu?.createBuffer({ size: 4, usage: 0 });
+        submit.call(queue, commands);
+      };
+      try {
+        await fails(fixture.run([step]), "device", "the GPU reports");
+      } finally {
+        queue.submit = submit;
+      }
+      await fixture.engine.settle(true);
+      await fails(fixture.engine.get("bad"), "caller");
+      await fixture.load(linear());
+      await fixture.run([step]);
+      await fixture.engine.settle(true);
+      equal(numbers(await fixture.engine.get("bad")), Y);
+      await fixture.engine.drop("bad");
+    },
+  },
+  {
+    name: "computes the right numbers in a browser without JSPI",
+    alone: true,
+    withoutJspi: true,
+    backends: ["webgpu", "webnn"],
+    async run(fixture) {
+      equal(hasJspi(), false);
+      await fixture.load(linear());
+      const step = { segment: "linear", inputs: { x: X }, outputs: { y: { returned: true } } };
+      equal(output(await fixture.run([step]), "y"), Y);
+    },
+  },
+  {
+    name: "does not load on a GPU that is lost",
+    alone: true,
+    backends: ["webgpu"],
+    async run(fixture) {
+      fixture.gpu?.destroy();
+      equal((await fails(fixture.load(linear()), "device", "GPU was lost")).fatal, true, "fatal");
+    },
+  },
+  {
     name: "never answers once the GPU is lost",
     alone: true,
     backends: ["webgpu"],
@@ -308,6 +463,13 @@ export const CASES: readonly Case[] = [
     },
   },
 ];
+
+/** ONNX Runtime has no operators on i64, bool and f64 for the GPU, and none on f64 for WebNN. */
+const TYPES_OF_IDENTITY = {
+  wasm: ["i32", "i64", "bool", "f64", "f16"],
+  webgpu: ["i32"],
+  webnn: ["i32", "i64", "bool"],
+} as const;
 
 const WIDTHS = {
   f32: 4,

@@ -8,14 +8,18 @@ import { Fixture } from "./fixture.ts";
 
 self.onmessage = async ({ data }: MessageEvent<{ backend: Backend; names: string[] }>) => {
   const results: CaseResult[] = [];
+  const cases = CASES.filter((each) => data.names.includes(each.name));
+  if (cases.some((each) => each.withoutJspi)) {
+    Reflect.deleteProperty(WebAssembly, "Suspending");
+  }
   const fixture = await Fixture.start(data.backend).catch((error: unknown) => error);
-  for (const name of data.names) {
+  for (const { name, run } of cases) {
     let error: string | null = null;
     try {
       if (!(fixture instanceof Fixture)) {
         throw fixture;
       }
-      await CASES.find((each) => each.name === name)?.run(fixture);
+      await run(fixture);
     } catch (thrown) {
       error =
         thrown instanceof Error
