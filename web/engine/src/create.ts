@@ -4,6 +4,7 @@
 
 import type { Backend, LoadPhase } from "#wire/messages";
 import { dtypeNamed, elementCount } from "./dtypes.ts";
+import { allowEmbind } from "./embind.ts";
 import {
   type Engine,
   EngineError,
@@ -61,7 +62,8 @@ async function openPlace(backend: Backend, module: OrtModule): Promise<Place> {
     case "webgpu":
       return new GpuPlace(module, await openGpu());
     case "webnn":
-      return MlPlace.open(module, await openMl());
+      allowEmbind();
+      return new MlPlace(module, await openMl());
   }
 }
 

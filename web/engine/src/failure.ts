@@ -32,7 +32,6 @@ export function readable(text: string): string {
   const message = /ERROR_MESSAGE: ([\s\S]*)$/.exec(text)?.[1] ?? text;
   return message
     .replace(/^(\/[^\s:]+|[\w./-]+\.(cc|h)):\d+ /, "")
-    .replace(/^(onnxruntime::|virtual |static )[^\n]*?\) (?=[A-Z])/, "")
     .replace(/\s+/g, " ")
     .trim();
 }

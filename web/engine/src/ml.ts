@@ -30,32 +30,22 @@ export class MlPlace implements Place {
   readonly #ort: OrtModule;
   readonly #context: MlContext;
   readonly #loss: Loss;
-  readonly #tick: MlTensor;
   readonly #types: Set<string>;
-  #ticks = 0;
+  /** The smallest output that nobody has waited for yet. */
+  #pending: { tensor: MlTensor; byteLen: number } | null = null;
 
-  static async open(ort: OrtModule, { context, deviceType }: OpenMl): Promise<MlPlace> {
-    const tick = await context.createTensor({
-      dataType: "int32",
-      shape: [1],
-      readable: true,
-      writable: true,
-    });
-    return new MlPlace(ort, context, deviceType, tick);
-  }
-
-  private constructor(ort: OrtModule, context: MlContext, deviceType: string, tick: MlTensor) {
+  constructor(ort: OrtModule, { context, deviceType }: OpenMl) {
     this.#ort = ort;
     this.#context = context;
-    this.#tick = tick;
     this.provider = { name: "webnn", context, deviceType } as never;
     this.#loss = new Loss(context.lost, "the WebNN context was lost");
     const { input, output } = context.opSupportLimits();
     this.#types = new Set(input.dataTypes.filter((type) => output.dataTypes.includes(type)));
   }
 
-  outputLocation(type: Tensor.Type): "cpu" | "ml-tensor" {
-    return this.#holds(dtypeOfOrt(type)) ? "ml-tensor" : "cpu";
+  outputLocation(type: Tensor.Type, mixed: boolean): "cpu" | "ml-tensor" {
+    // What a node on the processor gives, ONNX Runtime does not write to the ML tensor it shows.
+    return !mixed && this.#holds(dtypeOfOrt(type)) ? "ml-tensor" : "cpu";
   }
 
   async upload(tensor: HostTensor): Promise<Resident> {
@@ -65,21 +55,20 @@ export class MlPlace implements Place {
       // ONNX Runtime converts such tensors itself when they are fed.
       return hostResident(this.#ort, { ...tensor, bytes: tensor.bytes.slice() });
     }
-    return this.fenced(async () => {
-      const mlTensor = await this.#context.createTensor({
-        dataType: dtype.webnn ?? "",
-        shape: tensor.dims,
-        readable: true,
-        writable: true,
-      });
-      this.#context.writeTensor(mlTensor, tensor.bytes);
-      const feed = () =>
-        this.#ort.Tensor.fromMLTensor(mlTensor as never, {
-          dataType: dtype.ort as Tensor.MLTensorDataTypes,
-          dims: tensor.dims,
-        });
-      return this.#resident(mlTensor, dtype, tensor.dims, feed, () => mlTensor.destroy());
+    const create = this.#context.createTensor({
+      dataType: dtype.webnn ?? "",
+      shape: tensor.dims,
+      readable: true,
+      writable: true,
     });
+    const mlTensor = await this.#loss.race(create);
+    this.#context.writeTensor(mlTensor, tensor.bytes);
+    const feed = () =>
+      this.#ort.Tensor.fromMLTensor(mlTensor as never, {
+        dataType: dtype.ort as Tensor.MLTensorDataTypes,
+        dims: tensor.dims,
+      });
+    return this.#resident(mlTensor, dtype, tensor.dims, feed, () => mlTensor.destroy());
   }
 
   receive(output: Tensor): Resident {
@@ -87,29 +76,32 @@ export class MlPlace implements Place {
       return hostResidentOf(this.#ort, output);
     }
     const mlTensor = output.mlTensor as unknown as MlTensor;
+    const dtype = dtypeOfOrt(output.type);
+    const byteLen = output.size * dtype.byteLen;
+    if (this.#pending === null || byteLen < this.#pending.byteLen) {
+      this.#pending = { tensor: mlTensor, byteLen };
+    }
     const dispose = () => output.dispose();
-    return this.#resident(mlTensor, dtypeOfOrt(output.type), output.dims, () => output, dispose);
+    return this.#resident(mlTensor, dtype, output.dims, () => output, dispose);
   }
 
+  /**
+   * Waits by reading an output: WebNN orders what touches one tensor, and reads of others come back
+   * before a graph is done.
+   */
   async fenced<T>(work: () => Promise<T>): Promise<T> {
     this.#loss.check();
+    this.#pending = null;
     const result = await this.#loss.race(work());
-    await this.#loss.race(this.#fence());
+    if (this.#pending !== null) {
+      const { tensor } = this.#pending as { tensor: MlTensor };
+      await this.#loss.race(this.#context.readTensor(tensor));
+    }
     return result;
   }
 
   lost(): string | null {
     return this.#loss.reason();
-  }
-
-  /** Waits for all work on the context, by a number that has to come through it. */
-  async #fence(): Promise<void> {
-    this.#ticks = (this.#ticks + 1) % 2 ** 31;
-    this.#context.writeTensor(this.#tick, new Int32Array([this.#ticks]));
-    const [tick] = new Int32Array(await this.#context.readTensor(this.#tick));
-    if (tick !== this.#ticks) {
-      throw new EngineError("device", "WebNN did not do the work it was given", true);
-    }
   }
 
   #holds(dtype: Dtype): boolean {

@@ -23,8 +23,8 @@ export interface Resident {
 export interface Place {
   /** What ONNX Runtime is told about the backend. */
   readonly provider: InferenceSession.ExecutionProviderConfig;
-  /** Where a session is to leave an output of this type. */
-  outputLocation(type: Tensor.Type): "cpu" | "gpu-buffer" | "ml-tensor";
+  /** Where a session is to leave an output of this type; `mixed` if some nodes run on the processor. */
+  outputLocation(type: Tensor.Type, mixed: boolean): "cpu" | "gpu-buffer" | "ml-tensor";
   /** Copies a tensor to the backend. */
   upload(tensor: HostTensor): Promise<Resident>;
   /** Takes over an output of a session. */

@@ -10,7 +10,13 @@ import { EngineError, type SegmentFiles } from "./engine.ts";
 import { toEngineError } from "./failure.ts";
 import type { Ort } from "./ort.ts";
 import type { Place, Resident } from "./place.ts";
-import { lacksOperators, type Placement, readPlacement } from "./placement.ts";
+import {
+  describePlacement,
+  isWorthwhile,
+  lacksOperators,
+  type Placement,
+  readPlacement,
+} from "./placement.ts";
 
 /** An input or output as the graph declares it; null where it does not say. */
 export interface Declared {
@@ -70,8 +76,6 @@ export class Session {
   }
 }
 
-type Locations = NonNullable<InferenceSession.SessionOptions["preferredOutputLocation"]>;
-
 async function make(
   ort: Ort,
   place: Place,
@@ -86,51 +90,62 @@ async function make(
   };
   const create = (options: InferenceSession.SessionOptions) =>
     ort.module.InferenceSession.create(files.graph, { ...common, ...options });
-  const helped = async (preferredOutputLocation: Locations) => {
-    const attempt = () => create({ preferredOutputLocation, logSeverityLevel: LOG_VERBOSE });
-    const { result, lines } = await ort.logged(attempt);
-    return [result, readPlacement(lines)] as const;
-  };
-  const strict = async (preferredOutputLocation: Locations) => {
-    const extra = { session: { disable_cpu_ep_fallback: "1" } };
-    return [await create({ preferredOutputLocation, extra }), null] as const;
-  };
-  const attempt = async (locations: Locations) => {
-    if (place.provider === "wasm") {
-      return [await create({}), null] as const;
-    }
-    try {
-      return await strict(locations);
-    } catch (error) {
-      if (!lacksOperators(error)) {
-        throw error;
-      }
-      return await helped(locations);
-    }
-  };
   try {
-    const [session, placement] = await attempt(place.outputLocation("float32"));
-    const locations = outputLocations(session, place);
-    const uniform = Object.values(locations).every((at) => at === place.outputLocation("float32"));
-    if (uniform) {
+    if (place.provider === "wasm") {
+      return [await create({}), null];
+    }
+    const [session, placement] = await makePlaced(ort, place, create);
+    const mixed = placement !== null;
+    const locations = outputLocations(session, place, mixed);
+    const usual = place.outputLocation("float32", mixed);
+    if (Object.values(locations).every((location) => location === usual)) {
       return [session, placement];
     }
     // Only the session tells which types its outputs have, and some cannot stay on the device.
     await session.release();
-    const [again, placementAgain] = await attempt(locations);
-    return [again, placementAgain];
+    const extra = mixed ? {} : WITHOUT_PROCESSOR;
+    return [await create({ preferredOutputLocation: locations, extra }), placement];
   } catch (error) {
     throw toEngineError(error, "load", `segment ${files.segment} cannot be loaded`);
   }
 }
 
+/** Makes a session without the processor, or else with its help if the backend does most. */
+async function makePlaced(
+  ort: Ort,
+  place: Place,
+  create: (options: InferenceSession.SessionOptions) => Promise<InferenceSession>,
+): Promise<[InferenceSession, Placement | null]> {
+  try {
+    const preferredOutputLocation = place.outputLocation("float32", false);
+    return [await create({ preferredOutputLocation, extra: WITHOUT_PROCESSOR }), null];
+  } catch (error) {
+    if (!lacksOperators(error)) {
+      throw error;
+    }
+  }
+  const preferredOutputLocation = place.outputLocation("float32", true);
+  const { result, lines } = await ort.logged(() =>
+    create({ preferredOutputLocation, logSeverityLevel: LOG_VERBOSE }),
+  );
+  const placement = readPlacement(lines);
+  if (isWorthwhile(placement)) {
+    return [result, placement];
+  }
+  await result.release();
+  throw new Error(
+    `the backend lacks operators or needs fixed dimensions, with ${describePlacement(placement)}; bind all dimensions when the model is lowered, or use another backend`,
+  );
+}
+
+const WITHOUT_PROCESSOR = { session: { disable_cpu_ep_fallback: "1" } };
 const LOG_VERBOSE = 0;
 const LOG_ERROR = 3;
 
-function outputLocations(session: InferenceSession, place: Place) {
+function outputLocations(session: InferenceSession, place: Place, mixed: boolean) {
   const locations: Record<string, "cpu" | "gpu-buffer" | "ml-tensor"> = {};
   for (const output of session.outputMetadata) {
-    locations[output.name] = output.isTensor ? place.outputLocation(output.type) : "cpu";
+    locations[output.name] = output.isTensor ? place.outputLocation(output.type, mixed) : "cpu";
   }
   return locations;
 }

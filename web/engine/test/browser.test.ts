@@ -11,8 +11,9 @@ const LIMIT_MS = 240_000;
 let results: CaseResult[] = [];
 
 beforeAll(async () => {
-  const worker = join(import.meta.dirname, "worker.ts");
-  results = await runInBrowser<CaseResult[]>(worker, { limitMs: LIMIT_MS });
+  const here = (name: string) => join(import.meta.dirname, name);
+  const scripts = { page: here("page.ts"), worker: here("worker.ts") };
+  results = await runInBrowser<CaseResult[]>(scripts, { limitMs: LIMIT_MS });
 }, LIMIT_MS + 60_000);
 
 describe.each(BACKENDS)("the engine on %s", (backend) => {

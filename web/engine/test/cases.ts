@@ -6,18 +6,20 @@
 import type { HostOutput } from "#engine/engine";
 import type { Backend } from "#wire/messages";
 import {
+  chain,
   equal,
   type Fixture,
   f32,
   fails,
+  identity,
   linear,
   numbers,
-  oneNode,
   output,
+  product,
   sum,
 } from "./fixture.ts";
 
-export const BACKENDS: readonly Backend[] = ["wasm", "webgpu"];
+export const BACKENDS: readonly Backend[] = ["wasm", "webgpu", "webnn"];
 
 export interface Case {
   name: string;
@@ -202,8 +204,92 @@ export const CASES: readonly Case[] = [
   {
     name: "names an operator that does not exist",
     async run(fixture) {
-      await fails(fixture.load(oneNode("Nonsense")), "device", "Nonsense");
+      await fails(fixture.load(chain("Nonsense")), "device", "Nonsense");
       await fixture.load(linear());
+    },
+  },
+  {
+    name: "refuses a graph that is none",
+    async run(fixture) {
+      const graph = new Uint8Array([1, 2, 3]);
+      await fails(fixture.load({ ...linear("broken"), graph }), "caller", "broken");
+    },
+  },
+  {
+    name: "names an operator that would run on the processor instead",
+    backends: ["webgpu", "webnn"],
+    async run(fixture) {
+      await fails(fixture.load(chain("Hardmax")), "device", "Hardmax", "1 of 1");
+      await fails(fixture.load(chain("Hardmax", "Hardmax", "Relu")), "device", "Hardmax", "2 of 3");
+    },
+  },
+  {
+    name: "is right and says so where the processor helps out",
+    backends: ["webgpu", "webnn"],
+    async run(fixture) {
+      const x = f32([2, 2], [1, 3, 5, 2]);
+      await fixture.engine.put("x", x);
+      for (const at of [0, 1, 3]) {
+        const operators = ["Relu", "Relu", "Relu"].toSpliced(at, 0, "Hardmax");
+        const files = chain(...operators);
+        const { placement } = await fixture.load(files);
+        equal(placement, "1 of 4 nodes on the processor (Hardmax)");
+        for (const input of [x, "x"]) {
+          const outcome = await fixture.run([
+            {
+              segment: files.segment,
+              inputs: { x: input },
+              outputs: { y: { returned: true, keep: "y" } },
+            },
+            { segment: files.segment, inputs: { x: { step: 0, output: "y" } }, outputs: { y: {} } },
+          ]);
+          await fixture.engine.settle(true);
+          equal(output(outcome, "y"), [0, 1, 1, 0], `Hardmax at ${at}`);
+          equal(numbers(await fixture.engine.get("y")), [0, 1, 1, 0], `kept, Hardmax at ${at}`);
+        }
+        await fixture.engine.unload(files.segment);
+      }
+      await fixture.engine.drop("x");
+      await fixture.engine.drop("y");
+    },
+  },
+  {
+    name: "does not answer from a session that failed while it ran",
+    backends: ["wasm", "webgpu"],
+    async run(fixture) {
+      await fixture.load(product());
+      const run = (p: typeof X, q: typeof X) =>
+        fixture.run([{ segment: "product", inputs: { p, q }, outputs: { y: { returned: true } } }]);
+      const [row, column] = [f32([1, 2], [1, 2]), f32([2, 1], [3, 4])];
+      equal(output(await run(row, column), "y"), [11]);
+      await fails(run(row, f32([3, 1], [1, 2, 3])), "device", "step 0", "MatMul");
+      if (fixture.backend !== "wasm") {
+        await fails(run(f32([1, 2], [10, 20]), column), "state_lost", "product", "loaded again");
+        await fixture.load(product());
+      }
+      equal(output(await run(f32([1, 2], [10, 20]), column), "y"), [110]);
+      await fixture.engine.unload("product");
+    },
+  },
+  {
+    name: "runs on other element types than f32",
+    async run(fixture) {
+      for (const dtype of TYPES_OF_IDENTITY[fixture.backend]) {
+        const byteLen = WIDTHS[dtype];
+        const x = { dtype, dims: [4], bytes: new Uint8Array(4 * byteLen) };
+        x.bytes[byteLen] = 1;
+        await fixture.engine.put("x", x);
+        const files = identity(dtype);
+        await fixture.load(files);
+        for (const input of [x, "x"]) {
+          const outcome = await fixture.run([
+            { segment: files.segment, inputs: { x: input }, outputs: { y: { returned: true } } },
+          ]);
+          equal([...(outcome.outputs[0]?.value.bytes ?? [])], [...x.bytes], dtype);
+        }
+        await fixture.engine.unload(files.segment);
+      }
+      await fixture.engine.drop("x");
     },
   },
   {
@@ -308,6 +394,13 @@ export const CASES: readonly Case[] = [
     },
   },
 ];
+
+/** ONNX Runtime has no operators on i64, bool and f64 for the GPU, and none on f64 for WebNN. */
+const TYPES_OF_IDENTITY = {
+  wasm: ["i32", "i64", "bool", "f64", "f16"],
+  webgpu: ["i32"],
+  webnn: ["i32", "i64", "bool"],
+} as const;
 
 const WIDTHS = {
   f32: 4,

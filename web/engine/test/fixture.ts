@@ -14,7 +14,7 @@ import {
   type SegmentFiles,
 } from "#engine/engine";
 import type { Backend, Input } from "#wire/messages";
-import { writeOnnx } from "./onnx-writer.ts";
+import { type ValueSpec, writeOnnx } from "./onnx-writer.ts";
 
 export class Fixture {
   readonly backend: Backend;
@@ -132,14 +132,42 @@ export function sum(): SegmentFiles {
   return files("sum", graph, { outputs: ["sum"] });
 }
 
-/** A graph of one operator from f32[2, 2] to f32[2, 2]. */
-export function oneNode(op: string, domain = "", segment = op): SegmentFiles {
+/** Operators one after the other, each from f32[2, 2] to f32[2, 2]. */
+export function chain(...operators: string[]): SegmentFiles {
+  const last = operators.length - 1;
+  const value = (name: string) => ({ name, dtype: "f32" as const, dims: [2, 2] });
   const graph = writeOnnx({
-    nodes: [{ op, inputs: ["x"], outputs: ["y"], domain }],
-    inputs: [{ name: "x", dtype: "f32", dims: [2, 2] }],
-    outputs: [{ name: "y", dtype: "f32", dims: op === "Det" ? [] : [2, 2] }],
+    nodes: operators.map((op, at) => ({
+      op,
+      inputs: [at === 0 ? "x" : `after ${at - 1}`],
+      outputs: [at === last ? "y" : `after ${at}`],
+    })),
+    inputs: [value("x")],
+    outputs: [value("y")],
   });
-  return files(segment, graph, { outputs: ["y"] });
+  return files(operators.join(" "), graph, { outputs: ["y"] });
+}
+
+/** `y = p · q` with all dimensions open. */
+export function product(): SegmentFiles {
+  const value = (name: string) => ({ name, dtype: "f32" as const, dims: [`${name}0`, `${name}1`] });
+  const graph = writeOnnx({
+    nodes: [{ op: "MatMul", inputs: ["p", "q"], outputs: ["y"] }],
+    inputs: [value("p"), value("q")],
+    outputs: [value("y")],
+  });
+  return files("product", graph, { outputs: ["y"] });
+}
+
+/** `y = x` for any type. */
+export function identity(dtype: ValueSpec["dtype"]): SegmentFiles {
+  const value = (name: string) => ({ name, dtype, dims: [4] });
+  const graph = writeOnnx({
+    nodes: [{ op: "Identity", inputs: ["x"], outputs: ["y"] }],
+    inputs: [value("x")],
+    outputs: [value("y")],
+  });
+  return files(`identity of ${dtype}`, graph, { outputs: ["y"] });
 }
 
 export function files(

@@ -21,15 +21,15 @@ const HEADERS = {
 };
 
 /**
- * Opens a page that starts `script` as a worker, and waits until it has posted `{ done: … }` to
+ * Opens a page with the script `page`, which may start `/worker.js`, and gives what it posts to
  * `/report`. `files` adds files by address.
  */
 export async function runInBrowser<T>(
-  script: string,
+  scripts: { page: string; worker: string },
   options: { files?: Record<string, string>; limitMs: number },
 ): Promise<T> {
-  const bundled = await bundle(script);
-  const page = await bundle(join(import.meta.dirname, "page.ts"));
+  const page = await bundle(scripts.page);
+  const worker = await bundle(scripts.worker);
   let report: (value: T) => void = () => undefined;
   const reported = new Promise<T>((resolve) => {
     report = resolve;
@@ -42,7 +42,7 @@ export async function runInBrowser<T>(
     } else if (path === "/") {
       send(response, "text/html", '<!doctype html><script type="module" src="/page.js"></script>');
     } else if (path === "/page.js" || path === "/worker.js") {
-      send(response, "text/javascript", path === "/page.js" ? page : bundled);
+      send(response, "text/javascript", path === "/page.js" ? page : worker);
     } else if (path.startsWith("/ort/")) {
       const type = path.endsWith(".wasm") ? "application/wasm" : "text/javascript";
       send(response, type, readFileSync(join(ORT_DIST, path.slice("/ort/".length))));

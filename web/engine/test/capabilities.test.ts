@@ -1,0 +1,31 @@
+import { expect, it } from "vitest";
+import { bestBrand, parseUserAgent } from "#engine/capabilities";
+
+it.each([
+  [
+    "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) HeadlessChrome/147.0.0.0 Safari/537.36",
+    { name: "Chromium", version: "147.0.0.0", platform: "Linux", mobile: false },
+  ],
+  [
+    "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/147.0.0.0 Safari/537.36 Edg/147.0.0.0",
+    { name: "Microsoft Edge", version: "147.0.0.0", platform: "Windows", mobile: false },
+  ],
+  [
+    "Mozilla/5.0 (X11; Linux x86_64; rv:153.0) Gecko/20100101 Firefox/153.0",
+    { name: "Firefox", version: "153.0", platform: "Linux", mobile: false },
+  ],
+  [
+    "Mozilla/5.0 (iPhone; CPU iPhone OS 26_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/26.0 Mobile/15E148 Safari/604.1",
+    { name: "Safari", version: "26.0", platform: "iOS", mobile: true },
+  ],
+  ["curl/8", { name: "unknown", version: "unknown", platform: "unknown", mobile: false }],
+])("reads %s", (text, expected) => {
+  expect(parseUserAgent(text)).toEqual(expected);
+});
+
+it("takes the browser's own name before its engine's and a made-up one", () => {
+  const brands = [{ brand: "Not)A;Brand" }, { brand: "Chromium" }, { brand: "Google Chrome" }];
+  expect(bestBrand(brands)).toEqual({ brand: "Google Chrome" });
+  expect(bestBrand(brands.slice(0, 2))).toEqual({ brand: "Chromium" });
+  expect(bestBrand(brands.slice(0, 1))).toBeUndefined();
+});
