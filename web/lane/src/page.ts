@@ -72,7 +72,7 @@ async function start(link: Link, page: string): Promise<void> {
     return explain("This page does not work here", (error as Error).message);
   }
   const found = capabilities;
-  view.showBrowser(found);
+  view.showBrowser(found, 0);
   let spare: Worker | null = first;
   lanes = chooseLanes(link.lanes, found).lanes.map(({ lane, backend, missing }) => {
     const view: LaneView = { lane, backend, missing, status: null, statusAt: 0 };
@@ -114,6 +114,8 @@ function heard(entry: RunningLane, message: FromWorker): void {
     entry.worker?.terminate();
   }
   view.showLane(entry.view, capabilities);
+  const stored = lanes.map((lane) => lane.view.status?.stats.cacheBytes ?? 0);
+  view.showBrowser(capabilities, Math.max(...stored));
   showHeadline();
 }
 

@@ -6,7 +6,7 @@ import { chooseLanes, chooseThreads } from "#lane/choose-lanes";
 import type { LaneStatus } from "#lane/lane-status";
 import type { LineState } from "#lane/line";
 import { parseLink } from "#lane/link";
-import { adapterWords, byteWords, headline, laneFacts, sentence } from "#lane/words";
+import { adapterWords, byteWords, headline, isSoftware, laneFacts, sentence } from "#lane/words";
 
 const CAPABILITIES: Capabilities = {
   browser: { name: "Chromium", version: "147", platform: "Linux", mobile: false },
@@ -97,7 +97,8 @@ describe("words", () => {
   });
 
   test("a software adapter is called one", () => {
-    expect(adapterWords("webgpu", CAPABILITIES)).toBe("google swiftshader, a software adapter");
+    expect(adapterWords("webgpu", CAPABILITIES)).toBe("google swiftshader");
+    expect(isSoftware(CAPABILITIES)).toBe(true);
     const real = {
       ...CAPABILITIES.webgpu,
       vendor: "nvidia",
@@ -106,6 +107,7 @@ describe("words", () => {
     };
     const capabilities = { ...CAPABILITIES, webgpu: real } as Capabilities;
     expect(adapterWords("webgpu", capabilities)).toBe("nvidia ampere");
+    expect(isSoftware(capabilities)).toBe(false);
   });
 
   test("a lane's card says what it does", () => {
@@ -134,6 +136,7 @@ describe("words", () => {
     ]);
     expect(sentence("no GPU")).toBe("No GPU.");
     expect(sentence("Why?")).toBe("Why?");
+    expect(sentence(`no sha256-${"ab".repeat(32)}`)).toBe("No sha256-abababab…");
   });
 });
 
