@@ -54,7 +54,11 @@ async function probeBrowser(): Promise<BrowserInfo> {
 /** The brand that says most: browsers add made-up ones, and the engine they are built on. */
 export function bestBrand<B extends { brand: string }>(brands: readonly B[]): B | undefined {
   const real = brands.filter(({ brand }) => !/not.?a.?brand/i.test(brand.replaceAll(/\W/g, "")));
-  return real.find(({ brand }) => brand !== "Chromium") ?? real[0];
+  return (
+    real.find(({ brand }) => !/Chromium|HeadlessChrome/.test(brand)) ??
+    real.find(({ brand }) => brand === "Chromium") ??
+    real[0]
+  );
 }
 
 export function parseUserAgent(text: string): BrowserInfo {

@@ -91,7 +91,7 @@ class OrtEngine implements Engine {
       }
       onPhase("create");
       const started = performance.now();
-      const session = await Session.create(this.#ort, this.#place, files);
+      const session = await this.#createSession(files);
       const createMs = performance.now() - started;
       this.#sessions.set(files.segment, session);
       this.#givenUp.delete(files.segment);
@@ -210,6 +210,23 @@ class OrtEngine implements Engine {
     });
   }
 
+  /** Makes a session, and sees to it that its weights really are on the device. */
+  async #createSession(files: SegmentFiles): Promise<Session> {
+    let session: Session | null = null;
+    try {
+      return await this.#place.fenced(async () => {
+        session = await Session.create(this.#ort, this.#place, files);
+        return session;
+      });
+    } catch (error) {
+      const failure = toEngineError(error, "load", `segment ${files.segment} cannot be loaded`);
+      if (!failure.fatal) {
+        await (session as Session | null)?.release();
+      }
+      throw failure;
+    }
+  }
+
   async #warmUp(files: SegmentFiles): Promise<Omit<LoadTimes, "createMs">> {
     const started = performance.now();
     try {
@@ -221,7 +238,7 @@ class OrtEngine implements Engine {
         throw failure;
       }
       if (!this.#sessions.has(files.segment)) {
-        this.#sessions.set(files.segment, await Session.create(this.#ort, this.#place, files));
+        this.#sessions.set(files.segment, await this.#createSession(files));
         this.#givenUp.delete(files.segment);
       }
       return { warmUpMs: null, warmUpError: failure.message };

@@ -60,6 +60,13 @@ export class GpuPlace implements Place {
     if (!dtype.onGpu || host.byteLen === 0) {
       return hostResident(this.#ort, { ...tensor, bytes: tensor.bytes.slice() });
     }
+    const { maxBufferSize } = this.#device.limits;
+    if (host.byteLen > maxBufferSize) {
+      throw new EngineError(
+        "memory",
+        `${host.byteLen} bytes do not fit into a buffer of this GPU, which holds ${maxBufferSize}`,
+      );
+    }
     return this.fenced(async () => {
       const buffer = this.#createBuffer(host.byteLen);
       const whole = tensor.bytes.subarray(0, host.byteLen - (host.byteLen % 4));

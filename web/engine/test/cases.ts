@@ -3,6 +3,7 @@
  * shows them as tests of their own.
  */
 
+import { probe } from "#engine/capabilities";
 import type { HostOutput } from "#engine/engine";
 import type { Backend } from "#wire/messages";
 import {
@@ -367,6 +368,59 @@ export const CASES: readonly Case[] = [
     async run(fixture) {
       const { heapBytes } = await fixture.engine.stats();
       equal((heapBytes ?? 0) > 1_000_000, true, `heap of ${heapBytes}`);
+    },
+  },
+  {
+    name: "tells truthfully what the browser has",
+    backends: ["wasm"],
+    async run() {
+      const { browser, machine, webgpu, webnn, wasm } = await probe(2);
+      equal([browser.name, browser.platform, browser.mobile], ["Chromium", "Linux", false]);
+      equal(/^\d+\.\d+\.\d+/.test(browser.version), true, browser.version);
+      equal(machine.crossOriginIsolated, true);
+      equal(wasm, { simd: true, threads: 2, jspi: true });
+      if (webgpu.type === "missing" || webnn.type === "missing") {
+        throw new Error(JSON.stringify({ webgpu, webnn }));
+      }
+      equal([webgpu.architecture, webgpu.fallback], ["swiftshader", true]);
+      equal((webgpu.limits.maxBufferSize ?? 0) > 0, true, "limits");
+      equal(webnn.deviceTypes.includes(webnn.chosen), true, webnn.chosen);
+    },
+  },
+  {
+    name: "fails a run during which the GPU reports an error",
+    backends: ["webgpu"],
+    async run(fixture) {
+      await fixture.load(linear());
+      const step = { segment: "linear", inputs: { x: X }, outputs: { y: { keep: "bad" } } };
+      const { gpu } = fixture;
+      const queue = gpu?.queue as GPUQueue;
+      const { submit } = GPUQueue.prototype;
+      queue.submit = (commands) => {
+        gpu?.createBuffer({ size: 4, usage: 0 });
+        submit.call(queue, commands);
+      };
+      try {
+        await fails(fixture.run([step]), "device", "the GPU reports");
+      } finally {
+        queue.submit = submit;
+      }
+      await fixture.engine.settle(true);
+      await fails(fixture.engine.get("bad"), "caller");
+      await fixture.load(linear());
+      await fixture.run([step]);
+      await fixture.engine.settle(true);
+      equal(numbers(await fixture.engine.get("bad")), Y);
+      await fixture.engine.drop("bad");
+    },
+  },
+  {
+    name: "does not load on a GPU that is lost",
+    alone: true,
+    backends: ["webgpu"],
+    async run(fixture) {
+      fixture.gpu?.destroy();
+      equal((await fails(fixture.load(linear()), "device", "GPU was lost")).fatal, true, "fatal");
     },
   },
   {
