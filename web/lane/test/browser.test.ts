@@ -64,6 +64,26 @@ test(
 );
 
 test(
+  "every backend of the browser has a lane that gives the right answer",
+  async () => {
+    const load = addModel();
+    browser = Chromium.launch(holdfast.link("auto"));
+    const backends: unknown[] = [];
+    for (let count = 0; count < 3; count += 1) {
+      const lane = await holdfast.lane();
+      backends.push(lane.hello?.backend);
+      lane.welcome();
+      lane.send({ ...load, request: 1 });
+      await lane.next("loaded", 1);
+      expect(await run(lane, 2)).toEqual([17, 30, 25, 42]);
+    }
+    expect(backends.sort()).toEqual(["wasm", "webgpu", "webnn"]);
+    expect([...holdfast.downloads.values()]).toEqual([1, 1, 1]);
+  },
+  LIMIT_MS,
+);
+
+test(
   "an answer that the line swallowed comes after it is back",
   async () => {
     browser = Chromium.launch(holdfast.link("wasm"));
