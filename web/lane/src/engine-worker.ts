@@ -4,6 +4,7 @@ import { createEngine } from "#engine/create";
 import { type Engine, EngineError, type HostOutput } from "#engine/engine";
 import { buffersOf, type FromEngine, type ToEngine } from "#lane/engine-calls";
 import { failureOf } from "#lane/request-error";
+import type { LoadPhase } from "#wire/messages";
 
 const scope = self as unknown as DedicatedWorkerGlobalScope;
 let opened: Promise<Engine> = Promise.reject(new EngineError("protocol", "no engine was opened"));
@@ -35,7 +36,7 @@ async function answer(engine: Engine, call: Call): Promise<void> {
   const { id } = call;
   switch (call.type) {
     case "load": {
-      const onPhase = (phase: "fetch" | "create" | "warm_up") => say({ type: "phase", id, phase });
+      const onPhase = (phase: LoadPhase) => say({ type: "phase", id, phase });
       return say({ type: "answer", id, answer: await engine.load(call.asked, onPhase) });
     }
     case "run": {

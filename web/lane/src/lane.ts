@@ -311,7 +311,7 @@ export class Lane implements LineOwner, TaskContext {
   #fail(task: Task, { kind, message }: Failure): void {
     if (!this.#settleTask(task)) return;
     this.#reporter.failed += 1;
-    this.#reporter.noteError(`${task.kind}: ${message}`);
+    this.#reporter.noteError(`a ${task.kind} failed: ${message}`);
     const { request } = task;
     this.#answer(request, letter({ type: "error", request, kind, message }));
   }

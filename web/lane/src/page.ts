@@ -13,6 +13,7 @@ const LINK_KEY = "holdfast-link";
 const PAGE_KEY = "holdfast-page";
 /** How long a lane may take to say goodbye. */
 const GOODBYE_MS = 500;
+const LOOKING = "Looking at what this browser can do.";
 
 interface RunningLane {
   view: LaneView;
@@ -23,6 +24,8 @@ const view = new View();
 let lanes: RunningLane[] = [];
 let capabilities: Capabilities | null = null;
 let running = false;
+/** Counts starts, so that one that was stopped while it looked at the browser goes no further. */
+let starts = 0;
 
 void main();
 
@@ -60,35 +63,47 @@ async function main(): Promise<void> {
 }
 
 async function start(link: Link, page: string): Promise<void> {
+  starts += 1;
+  const mine = starts;
+  for (const { worker } of lanes) worker?.terminate();
+  lanes = [];
   running = true;
   view.clearLanes();
   view.showToggle("Stop");
-  lanes = [];
+  view.showHeadline({ state: "starting", title: "Starting…", detail: LOOKING });
   const first = spawn();
+  let found: Capabilities;
   try {
-    const threads = chooseThreads(link.threads, navigator.hardwareConcurrency);
-    capabilities = await probe(first, threads);
+    found = await probe(first, chooseThreads(link.threads, navigator.hardwareConcurrency));
   } catch (error) {
-    return explain("This page does not work here", (error as Error).message);
+    first.terminate();
+    explain("This page does not work here", (error as Error).message);
+    return;
   }
-  const found = capabilities;
-  view.showBrowser(found);
-  let spare: Worker | null = first;
+  if (!running || mine !== starts) {
+    first.terminate();
+    return;
+  }
+  capabilities = found;
+  view.showBrowser(found, 0);
+  const workers = [first];
   lanes = chooseLanes(link.lanes, found).lanes.map(({ lane, backend, missing }) => {
     const view: LaneView = { lane, backend, missing, status: null, statusAt: 0 };
-    if (missing !== null || !running) return { view, worker: null };
-    const worker = spare ?? spawn();
-    spare = null;
-    const entry = { view, worker };
-    worker.onmessage = ({ data }: MessageEvent<FromWorker>) => heard(entry, data);
-    worker.onerror = ({ message }) => heard(entry, { type: "failed", reason: message });
+    if (missing !== null) return { view, worker: null };
     const setup = { token: link.token, page, lane, backend, capabilities: found };
-    tell(worker, { type: "start", setup });
-    return entry;
+    return open(view, workers.pop() ?? spawn(), { type: "start", setup });
   });
-  (spare as Worker | null)?.terminate();
+  for (const unused of workers) unused.terminate();
   for (const entry of lanes) view.showLane(entry.view, found);
   showHeadline();
+}
+
+function open(view: LaneView, worker: Worker, message: ToWorker): RunningLane {
+  const entry = { view, worker };
+  worker.onmessage = ({ data }: MessageEvent<FromWorker>) => heard(entry, data);
+  worker.onerror = ({ message }) => heard(entry, { type: "failed", reason: message });
+  tell(worker, message);
+  return entry;
 }
 
 function stop(reason: string): void {
@@ -99,6 +114,7 @@ function stop(reason: string): void {
     tell(worker, { type: "stop", reason });
     setTimeout(() => worker.terminate(), GOODBYE_MS);
   }
+  view.showHeadline({ state: "stopped", title: "Stopped", detail: sentence(reason) });
   view.showToggle("Start again");
 }
 
@@ -114,6 +130,8 @@ function heard(entry: RunningLane, message: FromWorker): void {
     entry.worker?.terminate();
   }
   view.showLane(entry.view, capabilities);
+  const stored = lanes.map((lane) => lane.view.status?.stats.cacheBytes ?? 0);
+  view.showBrowser(capabilities, Math.max(...stored));
   showHeadline();
 }
 

@@ -39,9 +39,9 @@ export class View {
     setText(this.#toggle, label ?? "");
   }
 
-  showBrowser(capabilities: Capabilities): void {
+  showBrowser(capabilities: Capabilities, cacheBytes: number): void {
     this.#about.hidden = false;
-    showFacts(this.#browser, browserFacts(capabilities));
+    showFacts(this.#browser, browserFacts(capabilities, cacheBytes));
   }
 
   clearLanes(): void {

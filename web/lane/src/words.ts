@@ -71,14 +71,16 @@ export function laneTitle(backend: Backend): string {
   return BACKEND_NAMES[backend];
 }
 
-/** What the lane computes on; a software adapter is called one. */
+/** What the lane computes on, as far as the browser tells. */
 export function adapterWords(backend: Backend, capabilities: Capabilities): string {
   const { webgpu, webnn, wasm } = capabilities;
   if (backend === "webgpu" && webgpu.type === "available") {
     const name = webgpu.description || `${webgpu.vendor} ${webgpu.architecture}`.trim();
-    return isSoftware(capabilities) ? `${name}, a software adapter` : name || "a graphics card";
+    return name || "a GPU that the browser does not name";
   }
-  if (backend === "webnn" && webnn.type === "available") return `${webnn.chosen} context`;
+  if (backend === "webnn" && webnn.type === "available") {
+    return `on what the browser calls “${webnn.chosen}”`;
+  }
   if (backend === "wasm") {
     return `processor, ${wasm.threads} ${wasm.threads === 1 ? "thread" : "threads"}`;
   }
@@ -98,7 +100,8 @@ export function isSoftware({ webgpu }: Capabilities): boolean {
 /** The lines of a lane's card. */
 export function laneFacts(status: LaneStatus): [string, string][] {
   const { stats } = status;
-  const doing = status.running ? (RUNNING[status.running] ?? status.running) : "Nothing";
+  const idle = status.downloads && status.waiting > 0 ? "Getting models" : "Nothing";
+  const doing = status.running ? (RUNNING[status.running] ?? status.running) : idle;
   const waiting = status.waiting > 0 ? `, ${status.waiting} waiting` : "";
   const facts: [string, string][] = [
     ["Doing", doing + waiting],
@@ -110,17 +113,14 @@ export function laneFacts(status: LaneStatus): [string, string][] {
   ];
   if (stats.engineHeapBytes !== null) facts.push(["Memory", byteWords(stats.engineHeapBytes)]);
   if (stats.tensors > 0) facts.push(["Data kept", byteWords(stats.tensorBytes)]);
-  if (stats.cacheBytes > 0) facts.push(["Stored for next time", byteWords(stats.cacheBytes)]);
   if (stats.engineRestarts > 0) facts.push(["Engine restarts", String(stats.engineRestarts)]);
   return facts;
 }
 
-export function browserFacts({
-  browser,
-  machine,
-  webgpu,
-  webnn,
-}: Capabilities): [string, string][] {
+export function browserFacts(
+  { browser, machine, webgpu, webnn }: Capabilities,
+  cacheBytes: number,
+): [string, string][] {
   const facts: [string, string][] = [
     ["Browser", `${browser.name} ${browser.version}, ${browser.platform}`],
     [
@@ -129,6 +129,7 @@ export function browserFacts({
     ],
   ];
   if (machine.memoryGib !== null) facts.push(["Memory", `${machine.memoryGib} GiB or more`]);
+  if (cacheBytes > 0) facts.push(["Stored for next time", byteWords(cacheBytes)]);
   if (webgpu.type === "missing") facts.push(["No WebGPU", sentence(webgpu.reason)]);
   if (webnn.type === "missing") facts.push(["No WebNN", sentence(webnn.reason)]);
   return facts;
@@ -145,8 +146,9 @@ export function byteWords(bytes: number): string {
   return `${unit === 0 || value >= 10 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
 }
 
+/** As a sentence, with hashes cut to what a person can compare. */
 export function sentence(text: string): string {
-  const trimmed = text.trim();
+  const trimmed = text.trim().replaceAll(/\b(sha256-[0-9a-f]{8})[0-9a-f]{56}\b/g, "$1…");
   const capital = trimmed.charAt(0).toUpperCase() + trimmed.slice(1);
   return /[.!?…]$/.test(capital) ? capital : `${capital}.`;
 }

@@ -9,6 +9,8 @@ import { writeOnnx } from "../../engine/test/onnx-writer.ts";
 import { FakeHoldfast, type LaneConnection } from "./fake-holdfast.ts";
 
 const LIMIT_MS = 120_000;
+/** Of the matrices of a program that takes too long: 4 products of 140 G operations each. */
+const SIDE = 4096;
 let holdfast: FakeHoldfast;
 let browser: Chromium | null = null;
 
@@ -64,6 +66,26 @@ test(
 );
 
 test(
+  "every backend of the browser has a lane that gives the right answer",
+  async () => {
+    const load = addModel();
+    browser = Chromium.launch(holdfast.link("auto"));
+    const backends: unknown[] = [];
+    for (let count = 0; count < 3; count += 1) {
+      const lane = await holdfast.lane();
+      backends.push(lane.hello?.backend);
+      lane.welcome();
+      lane.send({ ...load, request: 1 });
+      await lane.next("loaded", 1);
+      expect(await run(lane, 2)).toEqual([17, 30, 25, 42]);
+    }
+    expect(backends.sort()).toEqual(["wasm", "webgpu", "webnn"]);
+    expect([...holdfast.downloads.values()]).toEqual([1, 1, 1]);
+  },
+  LIMIT_MS,
+);
+
+test(
   "an answer that the line swallowed comes after it is back",
   async () => {
     browser = Chromium.launch(holdfast.link("wasm"));
@@ -82,6 +104,39 @@ test(
     if (!resume?.requests.includes(2)) askRun(back, 2);
     expect(await outcome(back, 2)).toEqual([17, 30, 25, 42]);
     expect(await run(back, 3)).toEqual([17, 30, 25, 42]);
+  },
+  LIMIT_MS,
+);
+
+test(
+  "an engine that does not come back is replaced while the lane goes on answering",
+  async () => {
+    browser = Chromium.launch(holdfast.link("wasm"));
+    const lane = await holdfast.lane();
+    lane.welcome();
+    const model = addModel();
+    lane.send({ ...model, request: 1 });
+    lane.send({ ...addEndlessModel(), request: 2 });
+    await Promise.all([lane.next("loaded", 1), lane.next("loaded", 2)]);
+    const value = { dtype: "f32", dims: [SIDE, 1], offset: 0, byteLen: SIDE * 4 };
+    const inputs = [
+      { name: "column", from: { type: "inline" as const, value } },
+      { name: "row", from: { type: "inline" as const, value: { ...value, dims: [1, SIDE] } } },
+    ];
+    const outputs = [{ name: "y", to: { returned: false, keep: null } }];
+    const step = { segment: "endless", inputs, outputs, early: false };
+    lane.send({ type: "run", request: 3, deadlineMs: 100, steps: [step] }, [bytesOf(ones())]);
+    askRun(lane, 4);
+    await expect(lane.next("outcome", 3)).rejects.toThrow('"kind":"timeout"');
+    lane.send({ type: "ping", nonce: 1 });
+    await lane.next("pong");
+    expect(lane.received.some(({ message }) => message.type === "lost")).toBe(false);
+    expect((await lane.next("lost")).message.reason).toContain("run 3");
+    await expect(outcome(lane, 4)).rejects.toThrow('"kind":"state_lost"');
+    lane.received.length = 0;
+    lane.send({ ...model, request: 5 });
+    expect((await lane.next("loaded", 5)).message.traffic.downloadedBytes).toBe(0);
+    expect(await run(lane, 6)).toEqual([17, 30, 25, 42]);
   },
   LIMIT_MS,
 );
@@ -131,6 +186,31 @@ function addModel(): Load {
     warmUp: [{ name: "x", dtype: "f32", dims: [2, 2] }],
     outputs: ["y"],
   };
+}
+
+/** Small inputs, and far more work than the grace allows for. */
+function addEndlessModel(): Load {
+  const graph = writeOnnx({
+    nodes: [
+      { op: "MatMul", inputs: ["column", "row"], outputs: ["square"] },
+      { op: "MatMul", inputs: ["square", "square"], outputs: ["second"] },
+      { op: "MatMul", inputs: ["second", "second"], outputs: ["third"] },
+      { op: "MatMul", inputs: ["third", "third"], outputs: ["fourth"] },
+      { op: "MatMul", inputs: ["fourth", "fourth"], outputs: ["y"] },
+    ],
+    inputs: [
+      { name: "column", dtype: "f32", dims: [SIDE, 1] },
+      { name: "row", dtype: "f32", dims: [1, SIDE] },
+    ],
+    outputs: [{ name: "y", dtype: "f32", dims: [SIDE, SIDE] }],
+  });
+  const blob = holdfast.addBlob(graph);
+  const rest = { weights: [], dims: {}, warmUp: [], outputs: ["y"] };
+  return { type: "load", request: 0, segment: "endless", graph: blob, ...rest };
+}
+
+function ones(): number[] {
+  return new Array(SIDE).fill(1);
 }
 
 function total({ graph, weights }: Load): number {

@@ -189,7 +189,9 @@ export class LaneConnection {
       request === undefined || ("request" in message && message.request === request);
     const { message, body } = await this.#changed.until(() =>
       this.received.find(
-        (one) => isFor(one.message) && (one.message.type === type || one.message.type === "error"),
+        ({ message }) =>
+          isFor(message) &&
+          (message.type === type || (message.type === "error" && request !== undefined)),
       ),
     );
     if (message.type !== type)

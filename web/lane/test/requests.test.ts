@@ -1,0 +1,396 @@
+/* Requests, one at a time: order, answers that are kept, deadlines, cancelling, losing the engine. */
+
+import { describe, expect, test } from "vitest";
+import { GRACE_MS } from "#lane/lane";
+import { REQUESTS_LIMIT } from "#lane/requests";
+import { load, OUTCOME, output, put, run, ScriptedLane, settled } from "./scripted.ts";
+
+describe("answers", () => {
+  test("a program's outcome is settled before it is told", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1));
+    await lane.clock.pass(5);
+    await lane.ask(run(2));
+    await lane.answer(OUTCOME);
+    await lane.clock.pass(7);
+    await lane.answer(OUTCOME);
+    expect(lane.engine.calls.slice(-4)).toEqual(["run a", "settle true", "run a", "settle true"]);
+    expect(lane.socket.take()).toMatchObject([
+      { type: "outcome", request: 1, queuedMs: 0, steps: OUTCOME.steps },
+      { type: "outcome", request: 2, queuedMs: 0 },
+    ]);
+  });
+
+  test("tensors that come back lie at multiples of 8", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1));
+    const outputs = [output(new Uint8Array([1, 2, 3])), output(new Uint8Array([4]), "z", 0)];
+    await lane.answer({ ...OUTCOME, outputs });
+    const [received] = lane.socket.received;
+    expect(received?.message).toMatchObject({
+      outputs: [{ value: { offset: 0, byteLen: 3 } }, { value: { offset: 8, byteLen: 1 } }],
+    });
+    expect([...(received?.body ?? [])]).toEqual([1, 2, 3, 0, 0, 0, 0, 0, 4]);
+  });
+
+  test("parts come before the outcome, even when they are large", async () => {
+    const lane = await ScriptedLane.loaded();
+    lane.socket.bufferedAmount = 100 * 2 ** 20;
+    await lane.ask(run(1));
+    lane.engine.current.part([output(new Uint8Array(2 ** 20))]);
+    await lane.answer(OUTCOME);
+    await lane.ask({ type: "ping", nonce: 1 });
+    expect(lane.socket.take()).toEqual([{ type: "pong", nonce: 1 }]);
+    lane.socket.bufferedAmount = 0;
+    await lane.clock.pass(5);
+    expect(lane.socket.take().map(({ type }) => type)).toEqual(["part", "outcome"]);
+  });
+
+  test("a request that is under way is not done twice", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1));
+    await lane.ask(run(1));
+    expect(lane.engine.calls.filter((call) => call === "run a")).toHaveLength(1);
+    expect(lane.socket.take()).toEqual([]);
+  });
+
+  test("a request that was answered gets the kept answer until it is acknowledged", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1));
+    await lane.answer(OUTCOME);
+    const [answer] = lane.socket.take();
+    await lane.ask(run(1));
+    expect(lane.socket.take()).toEqual([answer]);
+    await lane.ask({ type: "ack", requests: [1] });
+    await lane.ask(run(1));
+    expect(lane.engine.calls.filter((call) => call === "run a")).toHaveLength(2);
+  });
+
+  test("past the limit new requests are told that the lane is busy, and are not remembered", async () => {
+    const lane = await ScriptedLane.loaded();
+    for (let request = 0; request < REQUESTS_LIMIT; request += 1) {
+      lane.socket.say({ type: "drop", request, tensor: "nothing" });
+    }
+    await settled();
+    lane.socket.take();
+    await lane.ask(run(5000));
+    expect(lane.socket.take()).toMatchObject([{ type: "error", request: 5000, kind: "busy" }]);
+    await lane.ask({ type: "ack", requests: [0] });
+    await lane.ask(run(5000));
+    await lane.answer(OUTCOME);
+    expect(lane.socket.take()).toMatchObject([{ type: "outcome", request: 5000 }]);
+  });
+
+  test("stats, pings and acknowledgements do not wait for a run", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1));
+    await lane.ask({ type: "ping", nonce: 3 });
+    await lane.ask({ type: "stats", request: 2 });
+    expect(lane.socket.take()).toMatchObject([
+      { type: "pong", nonce: 3 },
+      {
+        type: "stats",
+        request: 2,
+        stats: { segments: 2, tensors: 1, tensorBytes: 8, unacknowledged: 0, engineHeapBytes: 5 },
+      },
+    ]);
+  });
+
+  test("a failure that is not fatal leaves the engine as it is", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1));
+    lane.engine.current.reject("caller", "wrong shape");
+    await settled();
+    expect(lane.socket.take()).toEqual([
+      { type: "error", request: 1, kind: "caller", message: "wrong shape" },
+    ]);
+    expect(lane.engine.calls.at(-1)).toBe("settle false");
+    await lane.ask(run(2));
+    await lane.answer(OUTCOME);
+    expect(lane.engines).toHaveLength(1);
+  });
+
+  test("an engine that let a segment go by itself is believed", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1, "a"));
+    lane.engine.segments -= 1;
+    lane.engine.current.reject("device", "kernel failed");
+    await settled();
+    await lane.ask(run(2, "a"));
+    await lane.ask(run(3, "b"));
+    expect(lane.socket.take()).toMatchObject([
+      { request: 1, kind: "device" },
+      { request: 2, kind: "state_lost" },
+    ]);
+    expect(lane.engine.current.name).toBe("run b");
+  });
+});
+
+describe("what is not there", () => {
+  test("is the caller's fault if it never was", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1, "c"));
+    await lane.ask(run(2, "a", { kept: "u" }));
+    await lane.ask({ type: "get", request: 3, tensor: "u" });
+    await lane.ask({ type: "drop", request: 4, tensor: "u" });
+    await lane.ask({ type: "unload", request: 5, segment: "c" });
+    const answers = lane.socket.take();
+    expect(answers).toHaveLength(5);
+    for (const answer of answers) expect(answer).toMatchObject({ type: "error", kind: "caller" });
+  });
+
+  test("a tensor outside of the body is against the protocol", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(put(1, "u", 16), [new Uint8Array(8)]);
+    expect(lane.socket.take()).toMatchObject([{ type: "error", request: 1, kind: "protocol" }]);
+  });
+
+  test("what passes the lane's limit for tensors is not kept", async () => {
+    const lane = await ScriptedLane.loaded({ tensorLimitBytes: 100 });
+    await lane.ask(put(1, "u", 93), [new Uint8Array(93)]);
+    expect(lane.socket.take()).toMatchObject([{ type: "error", request: 1, kind: "memory" }]);
+    await lane.ask(put(2, "u", 92), [new Uint8Array(92)]);
+    await lane.answer();
+    await lane.ask(run(3, "a", { keep: "v" }));
+    expect(lane.socket.take()).toMatchObject([
+      { type: "done", request: 2 },
+      { type: "error", request: 3, kind: "memory" },
+    ]);
+    await lane.ask(run(4, "a", { keep: "u" }));
+    expect(lane.engine.current.name).toBe("run a");
+  });
+});
+
+describe("tensors and segments", () => {
+  test("put, get and drop", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask({ type: "get", request: 1, tensor: "t" });
+    await lane.answer({ dtype: "u8", dims: [2], bytes: new Uint8Array([8, 9]) });
+    expect([...(lane.socket.received[0]?.body ?? [])]).toEqual([8, 9]);
+    await lane.ask({ type: "drop", request: 2, tensor: "t" });
+    await lane.ask({ type: "get", request: 3, tensor: "t" });
+    await lane.ask({ type: "unload", request: 4, segment: "a" });
+    expect(lane.socket.take()).toMatchObject([
+      { type: "tensor", request: 1, value: { dtype: "u8", dims: [2], offset: 0, byteLen: 2 } },
+      { type: "done", request: 2 },
+      { type: "error", request: 3, kind: "caller" },
+      { type: "done", request: 4 },
+    ]);
+  });
+
+  test("what a program keeps is there for the next", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1, "a", { keep: "hidden" }));
+    await lane.ask(run(2, "b", { kept: "hidden" }));
+    await lane.answer(OUTCOME);
+    await lane.answer(OUTCOME);
+    expect(lane.socket.take()).toMatchObject([{ type: "outcome" }, { type: "outcome" }]);
+  });
+
+  test("a segment that is ready is told so at once", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(load(1, "a"));
+    const traffic = { downloadedBytes: 0, cachedBytes: 0 };
+    expect(lane.socket.take()).toMatchObject([{ type: "loaded", traffic, createMs: 0 }]);
+  });
+});
+
+describe("loads", () => {
+  test("runs go on while blobs come, and those that need the segment wait", async () => {
+    const lane = await ScriptedLane.loaded();
+    lane.blobs.holdBack = true;
+    await lane.ask(load(1, "c"));
+    await lane.ask(load(2, "d"));
+    await lane.ask(run(3, "c"));
+    await lane.ask(run(4, "a"));
+    expect(lane.blobs.held).toHaveLength(2);
+    await lane.answer(OUTCOME);
+    expect(lane.socket.take()).toMatchObject([{ type: "outcome", request: 4 }]);
+    lane.blobs.held[0]?.give();
+    await settled();
+    lane.engine.current.phase("create");
+    await lane.answer({ createMs: 2, warmUpMs: null, warmUpError: null });
+    await lane.answer(OUTCOME);
+    expect(lane.socket.take()).toMatchObject([
+      { type: "progress", request: 1, phase: "create", doneBytes: 10, totalBytes: 10 },
+      { type: "loaded", request: 1, traffic: { downloadedBytes: 3, cachedBytes: 4 }, createMs: 2 },
+      { type: "outcome", request: 3 },
+    ]);
+  });
+
+  test("progress is told at most ten times a second", async () => {
+    const lane = await ScriptedLane.welcome();
+    lane.blobs.holdBack = true;
+    await lane.ask(load(1, "c"));
+    for (let bytes = 1; bytes <= 10; bytes += 1) {
+      lane.blobs.held[0]?.progress(bytes);
+      await lane.clock.pass(30);
+    }
+    expect(
+      lane.socket.take().map((message) => message.type === "progress" && message.doneBytes),
+    ).toEqual([1, 5, 9]);
+  });
+
+  test("a load that fails lets the others go on", async () => {
+    const lane = await ScriptedLane.loaded();
+    lane.blobs.holdBack = true;
+    await lane.ask(load(1, "c"));
+    await lane.ask(run(2, "c"));
+    lane.blobs.held[0]?.fail(new Error("no network"));
+    await settled();
+    expect(lane.socket.take()).toMatchObject([
+      { type: "error", request: 1, kind: "device", message: "no network" },
+      { type: "error", request: 2, kind: "caller" },
+    ]);
+  });
+
+  test("a load that is cancelled stops its downloads", async () => {
+    const lane = await ScriptedLane.welcome();
+    lane.blobs.holdBack = true;
+    await lane.ask(load(1, "c"));
+    await lane.ask({ type: "cancel", request: 1 });
+    expect(lane.blobs.held[0]?.signal.aborted).toBe(true);
+    expect(lane.socket.take()).toMatchObject([{ type: "error", request: 1, kind: "cancelled" }]);
+    expect(lane.engines).toHaveLength(0);
+  });
+
+  test("a load that is cancelled in the engine is undone", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(load(1, "c"));
+    await lane.ask({ type: "cancel", request: 1 });
+    await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null });
+    await lane.ask(run(2, "c"));
+    expect(lane.engine.calls.at(-1)).toBe("unload c");
+    expect(lane.socket.take()).toMatchObject([
+      { type: "error", request: 1, kind: "cancelled" },
+      { type: "error", request: 2, kind: "caller" },
+    ]);
+  });
+
+  test("blobs do not pile up in memory", async () => {
+    const lane = await ScriptedLane.welcome();
+    lane.blobs.holdBack = true;
+    await lane.ask(load(1, "c", 600 * 2 ** 20));
+    await lane.ask(load(2, "d", 600 * 2 ** 20));
+    expect(lane.blobs.held).toHaveLength(1);
+    lane.blobs.held[0]?.give();
+    await settled();
+    await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null });
+    expect(lane.blobs.held).toHaveLength(2);
+  });
+});
+
+describe("giving up", () => {
+  test("a deadline is answered at once, and an engine that comes back keeps its state", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1, "a", { deadlineMs: 50, keep: "u" }));
+    await lane.clock.pass(50);
+    expect(lane.socket.take()).toMatchObject([{ type: "error", request: 1, kind: "timeout" }]);
+    expect(lane.engine.cancels).toBe(1);
+    lane.engine.current.part([output(new Uint8Array(1))]);
+    await lane.answer(OUTCOME);
+    expect(lane.engine.calls.at(-1)).toBe("settle false");
+    await lane.clock.pass(GRACE_MS);
+    await lane.ask({ type: "get", request: 2, tensor: "u" });
+    await lane.ask(run(3));
+    await lane.answer(OUTCOME);
+    expect(lane.socket.take()).toMatchObject([
+      { type: "error", request: 2, kind: "caller" },
+      { type: "outcome", request: 3 },
+    ]);
+    expect(lane.engines).toHaveLength(1);
+  });
+
+  test("an engine that does not come back is replaced, and what needs it is told", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1));
+    await lane.ask(run(2, "b"));
+    await lane.ask({ type: "get", request: 3, tensor: "t" });
+    await lane.ask(put(4, "u"), [new Uint8Array(8)]);
+    await lane.ask({ type: "cancel", request: 1 });
+    expect(lane.socket.take()).toMatchObject([{ type: "error", request: 1, kind: "cancelled" }]);
+    const stuck = lane.engine;
+    await lane.clock.pass(GRACE_MS - 1);
+    expect(stuck.terminated).toBe(false);
+    await lane.clock.pass(1);
+    expect(stuck.terminated).toBe(true);
+    await lane.answer();
+    expect(lane.engines).toHaveLength(2);
+    expect(lane.socket.take()).toMatchObject([
+      { type: "lost", reason: expect.stringContaining("run 1") },
+      { type: "error", request: 2, kind: "state_lost" },
+      { type: "error", request: 3, kind: "state_lost" },
+      { type: "done", request: 4 },
+    ]);
+    await lane.ask({ type: "stats", request: 5 });
+    expect(lane.socket.take()).toMatchObject([
+      { stats: { segments: 0, tensors: 1, engineRestarts: 1 } },
+    ]);
+  });
+
+  test("a request that expires or is cancelled while it waits never starts", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1));
+    await lane.ask(run(2, "a", { deadlineMs: 20 }));
+    await lane.ask(run(3, "a"));
+    await lane.ask({ type: "cancel", request: 3 });
+    await lane.clock.pass(20);
+    expect(lane.socket.take()).toMatchObject([
+      { request: 3, kind: "cancelled" },
+      { request: 2, kind: "timeout" },
+    ]);
+    await lane.answer(OUTCOME);
+    expect(lane.engine.calls.filter((call) => call === "run a")).toHaveLength(1);
+    expect(lane.engine.cancels).toBe(0);
+  });
+
+  test("cancelling what is answered or unknown changes nothing", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1));
+    await lane.answer(OUTCOME);
+    lane.socket.take();
+    await lane.ask({ type: "cancel", request: 1 });
+    await lane.ask({ type: "cancel", request: 77 });
+    expect(lane.socket.take()).toEqual([]);
+    expect(lane.engine.cancels).toBe(0);
+  });
+
+  test("a deadline of a program that is done is forgotten", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1, "a", { deadlineMs: 50 }));
+    await lane.answer(OUTCOME);
+    lane.socket.take();
+    await lane.clock.pass(60);
+    expect(lane.socket.take()).toEqual([]);
+  });
+});
+
+describe("losing the engine", () => {
+  test("a fatal failure answers the request, tells the loss, and the next one gets a new engine", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1));
+    lane.engine.current.reject("device", "the GPU was lost", true);
+    await settled();
+    expect(lane.engines[0]?.terminated).toBe(true);
+    expect(lane.socket.take()).toEqual([
+      { type: "error", request: 1, kind: "device", message: "the GPU was lost" },
+      { type: "lost", reason: "the GPU was lost" },
+    ]);
+    await lane.ask(run(2));
+    expect(lane.socket.take()).toMatchObject([{ type: "error", request: 2, kind: "state_lost" }]);
+    expect(lane.engines).toHaveLength(1);
+    await lane.ask(load(3, "a"));
+    await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null });
+    await lane.ask(run(4));
+    await lane.answer(OUTCOME);
+    expect(lane.engines).toHaveLength(2);
+    expect(lane.socket.take()).toMatchObject([{ type: "loaded" }, { type: "outcome", request: 4 }]);
+  });
+
+  test("an engine that breaks while nothing runs is told too", async () => {
+    const lane = await ScriptedLane.loaded();
+    lane.engine.onBroken("out of memory");
+    expect(lane.socket.take()).toEqual([{ type: "lost", reason: "out of memory" }]);
+    expect(lane.engine.terminated).toBe(true);
+  });
+});
