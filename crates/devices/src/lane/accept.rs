@@ -168,7 +168,8 @@ async fn read_hello(
 ) -> Result<Hello, JoinError> {
     loop {
         let frame = link.incoming.recv().await;
-        let frame = frame.ok_or_else(|| JoinError::NoHello("it closed".to_owned()))?;
+        let frame = frame.unwrap_or_else(|| Err("it closed".to_owned()));
+        let frame = frame.map_err(JoinError::NoHello)?;
         match assembler.push(frame).map_err(|error| JoinError::NoHello(error.to_string()))? {
             None => {}
             Some((FromLane::Hello(hello), _)) => return Ok(*hello),

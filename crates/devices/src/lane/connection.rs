@@ -15,9 +15,13 @@ use crate::error::{DeviceError, ErrorKind};
 pub struct Link {
     /// To the browser.
     pub outgoing: mpsc::Sender<Bytes>,
-    /// From the browser.
-    pub incoming: mpsc::Receiver<Bytes>,
+    /// From the browser. An error says how it broke the rules of what carries the frames, and
+    /// ends the lane.
+    pub incoming: mpsc::Receiver<Result<Bytes, String>>,
 }
+
+/// How long what was said last may take to leave.
+const FAREWELL_LIMIT: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Why a connection ended.
 enum End {
@@ -39,18 +43,21 @@ impl Lane {
         let (heard, listen) = watch::channel(Instant::now());
         let end = tokio::select! {
             end = self.read(&mut link.incoming, &mut assembler, &heard) => end,
-            end = self.write(&link.outgoing) => end,
+            end = self.write(number, &link.outgoing) => end,
             end = self.beat(listen) => end,
             Ok(reason) = ended.wait_for(Option::is_some) => {
                 End::Cut(reason.clone().unwrap_or_default())
             }
         };
         // What was put into the outbox last, such as a farewell, still goes out.
-        while let Some(frame) = { self.state().outbox.next_frame() } {
-            if link.outgoing.try_send(frame).is_err() {
-                break;
+        let farewell = async {
+            while let Some(frame) = self.next_frame(number) {
+                if link.outgoing.send(frame).await.is_err() {
+                    break;
+                }
             }
-        }
+        };
+        let _ = tokio::time::timeout(FAREWELL_LIMIT, farewell).await;
         drop(link);
         match end {
             End::Cut(reason) => self.cut(number, reason).await,
@@ -121,6 +128,8 @@ impl Lane {
         {
             let _ = state.outbox.push_control(&ToLane::Cancel { request });
         }
+        // The lane sends the parts of what is not done again, from the first.
+        state.pending.values_mut().for_each(|pending| pending.parts.clear());
         let again: Vec<_> = state
             .pending
             .iter()
@@ -165,10 +174,22 @@ impl Lane {
         }
     }
 
-    async fn write(&self, outgoing: &mpsc::Sender<Bytes>) -> End {
+    /// The next frame for a connection; none if another one took over, whose frames they are.
+    fn next_frame(&self, connection: u32) -> Option<Bytes> {
+        let mut state = self.state();
+        let is_current = state.diagnostics.connections == connection;
+        if is_current { state.outbox.next_frame() } else { None }
+    }
+
+    async fn write(&self, number: u32, outgoing: &mpsc::Sender<Bytes>) -> End {
         loop {
             let woken = self.shared.outgoing.notified();
-            let frame = { self.state().outbox.next_frame() };
+            if self.state().diagnostics.connections != number {
+                // It was the other connection that was to be woken.
+                self.shared.outgoing.notify_one();
+                return End::Cut("it was replaced".to_owned());
+            }
+            let frame = self.next_frame(number);
             match frame {
                 Some(frame) => {
                     let bytes = frame.len() as u64;
@@ -202,11 +223,15 @@ impl Lane {
 
     async fn read(
         &self,
-        incoming: &mut mpsc::Receiver<Bytes>,
+        incoming: &mut mpsc::Receiver<Result<Bytes, String>>,
         assembler: &mut Assembler<FromLane>,
         heard: &watch::Sender<Instant>,
     ) -> End {
         while let Some(frame) = incoming.recv().await {
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(how) => return broken(how),
+            };
             heard.send_replace(Instant::now());
             self.state().diagnostics.received_bytes += frame.len() as u64;
             let message = match assembler.push(frame) {
@@ -275,8 +300,12 @@ impl Lane {
             return Ok(());
         };
         if let FromLane::Part { outputs, .. } = message {
-            if !matches!(pending.message, ToLane::Run { .. }) {
+            let ToLane::Run { steps, .. } = &pending.message else {
                 return Err(broken(format!("a part of request {request}, which is no run")));
+            };
+            let early = steps.iter().filter(|step| step.early).count();
+            if pending.parts.len() >= early {
+                return Err(broken(format!("more than {early} parts of request {request}")));
             }
             pending.parts.push((outputs, body));
             return Ok(());

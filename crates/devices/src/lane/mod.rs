@@ -161,6 +161,11 @@ impl Lane {
         self.state().is_up()
     }
 
+    /// Requests without an answer.
+    pub fn in_flight(&self) -> usize {
+        self.state().pending.len()
+    }
+
     /// An account of the connection.
     pub fn diagnostics(&self) -> Diagnostics {
         self.state().diagnostics.clone()
@@ -180,7 +185,9 @@ impl Lane {
 
     /// A blob that one of the lane's segments needs; `None` for any other.
     pub fn blob(&self, digest: &Digest) -> Option<Result<Bytes, holdfast_models::StoreError>> {
-        self.state().blobs.contains_key(digest).then(|| self.shared.store.blob(digest))
+        // Not under the lock: the blob is mapped and its hash checked, which takes a while.
+        let needed = self.state().blobs.contains_key(digest);
+        needed.then(|| self.shared.store.blob(digest))
     }
 
     /// Tells the browser that Holdfast ends, and counts the lane as gone.

@@ -1,0 +1,45 @@
+//! What all handlers of one server share.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use holdfast_devices::lane::Lanes;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::assets::Assets;
+use crate::secret::Secret;
+use crate::site::Site;
+
+pub(crate) struct Context {
+    pub(crate) lanes: Arc<Lanes>,
+    pub(crate) site: Site,
+    pub(crate) assets: Assets,
+    /// Opens sockets; stands in the join link.
+    pub(crate) join_token: Secret,
+    /// Opens control; stands in `server.json` only.
+    pub(crate) control_token: Secret,
+    pub(crate) started: Instant,
+    /// Sockets that have not said hello yet may take these.
+    pub(crate) waiting_sockets: Arc<Semaphore>,
+    /// Everything that runs for this server.
+    pub(crate) tasks: TaskTracker,
+    /// No more requests are taken; those under way are finished.
+    pub(crate) closing: CancellationToken,
+    /// Everything ends now.
+    pub(crate) ended: CancellationToken,
+}
+
+impl Context {
+    /// Runs a task that ends with the server at the latest.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let ended = self.ended.clone();
+        self.tasks.spawn(async move { ended.run_until_cancelled_owned(task).await });
+    }
+
+    /// Where a browser joins.
+    pub(crate) fn join_link(&self) -> String {
+        format!("{}/join#token={}", self.site.origin(), self.join_token.reveal())
+    }
+}

@@ -1,0 +1,236 @@
+//! A running server: how it starts, what it is called, how it ends.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdfast_devices::lane::Lanes;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::assets::{Assets, find_assets};
+use crate::context::Context;
+use crate::error::ServerError;
+use crate::file::ServerFile;
+use crate::listen;
+use crate::secret::Secret;
+use crate::site::Site;
+use crate::tls::{self, Tls};
+
+/// How a server listens.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Where; port 0 takes any that is free.
+    pub address: SocketAddr,
+    /// Needed for every address but loopback.
+    pub tls: Option<Tls>,
+    /// The folder with the join page; looked for where it usually is if not given.
+    pub assets: Option<PathBuf>,
+    /// The token of the join link; a random one if not given.
+    pub token: Option<String>,
+    /// Where to leave `server.json`, by which other programs find this server. Without it, they
+    /// do not.
+    pub home: Option<PathBuf>,
+    /// What strangers may take.
+    pub limits: Limits,
+}
+
+impl Default for ServerOptions {
+    /// Loopback, on the usual port.
+    fn default() -> ServerOptions {
+        ServerOptions {
+            address: (Ipv4Addr::LOCALHOST, 8765).into(),
+            tls: None,
+            assets: None,
+            token: None,
+            home: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// What strangers may take before they are turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once, those that became sockets of lanes not counted.
+    pub connections: usize,
+    /// Sockets that have not said hello yet.
+    pub waiting_sockets: usize,
+    /// How long a request's headers, or the wait for the next request, may take.
+    pub header_time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { connections: 512, waiting_sockets: 32, header_time: Duration::from_secs(15) }
+    }
+}
+
+/// A server that listens. To end it, call [`Server::stop`]; dropped, it ends at once.
+pub struct Server {
+    address: SocketAddr,
+    fingerprint: Option<String>,
+    context: Arc<Context>,
+    file: Option<ServerFile>,
+    home: Option<PathBuf>,
+}
+
+impl Server {
+    /// Starts a server for these lanes. It listens when this returns.
+    pub async fn start(lanes: Arc<Lanes>, options: ServerOptions) -> Result<Server, ServerError> {
+        let ip = options.address.ip();
+        if !ip.is_loopback() && options.tls.is_none() {
+            return Err(ServerError::NeedsTls(options.address));
+        }
+        let join_token = match &options.token {
+            Some(token) => Secret::parse(token).ok_or(ServerError::Token)?,
+            None => Secret::random(),
+        };
+        let tls = options.tls.as_ref().map(|tls| tls::load(tls, ip)).transpose()?;
+        let assets = Assets::list(&find_assets(options.assets.as_deref())?)?;
+        if let Some(home) = &options.home
+            && let Some(running) = ServerFile::find(home).await
+        {
+            return Err(ServerError::Running { origin: running.origin, pid: running.pid });
+        }
+        let listener = TcpListener::bind(options.address).await.map_err(|source| {
+            let address = options.address;
+            match source.kind() {
+                ErrorKind::AddrInUse => ServerError::PortInUse(address),
+                _ => ServerError::Listen { address, source },
+            }
+        })?;
+        let address = listener
+            .local_addr()
+            .map_err(|source| ServerError::Listen { address: options.address, source })?;
+
+        let name = public_name(&options, address);
+        let certificate = tls.as_ref().map(|tls| tls.certificate.clone());
+        let fingerprint = certificate.as_ref().map(tls::fingerprint);
+        let context = Arc::new(Context {
+            lanes,
+            site: Site::new(address, name.as_deref(), certificate),
+            assets,
+            join_token,
+            control_token: Secret::random(),
+            started: Instant::now(),
+            waiting_sockets: Arc::new(Semaphore::new(options.limits.waiting_sockets)),
+            tasks: TaskTracker::new(),
+            closing: CancellationToken::new(),
+            ended: CancellationToken::new(),
+        });
+        let acceptor = tls.map(|tls| TlsAcceptor::from(tls.config));
+        context.spawn(listen::run(listener, acceptor, options.limits, context.clone()));
+        let mut server = Server { address, fingerprint, context, file: None, home: options.home };
+        if let Some(home) = &server.home {
+            let file = ServerFile {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                pid: std::process::id(),
+                origin: server.origin(),
+                address: server.control_address(),
+                token: server.context.control_token.reveal().to_owned(),
+                fingerprint: server.fingerprint(),
+            };
+            file.write(home)?;
+            server.file = Some(file);
+        }
+        tracing::info!(origin = server.origin(), "Holdfast listens");
+        Ok(server)
+    }
+
+    /// The address it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Scheme, name and port.
+    pub fn origin(&self) -> String {
+        self.context.site.origin().to_owned()
+    }
+
+    /// The link by which a browser joins.
+    pub fn join_link(&self) -> String {
+        self.context.join_link()
+    }
+
+    /// What opens control.
+    pub fn control_token(&self) -> &Secret {
+        &self.context.control_token
+    }
+
+    /// With TLS: the SHA-256 of the certificate, as browsers show it.
+    pub fn fingerprint(&self) -> Option<String> {
+        self.fingerprint.clone()
+    }
+
+    /// Ends: takes nothing new, waits for what is under way for at most `patience`, tells the
+    /// lanes to leave, and closes all connections.
+    pub async fn stop(mut self, patience: Duration) {
+        self.remove_file();
+        self.context.closing.cancel();
+        let busy = || self.context.lanes.all().iter().any(|lane| lane.in_flight() > 0);
+        let idle = async {
+            let mut looks = tokio::time::interval(Duration::from_millis(10));
+            while busy() {
+                looks.tick().await;
+            }
+        };
+        if tokio::time::timeout(patience, idle).await.is_err() {
+            tracing::warn!("requests are still under way; they end with an error");
+        }
+        for lane in self.context.lanes.all() {
+            lane.leave("Holdfast ends", true);
+        }
+        self.context.tasks.close();
+        if tokio::time::timeout(FAREWELL, self.context.tasks.wait()).await.is_err() {
+            tracing::debug!("some connections did not close by themselves");
+        }
+        self.context.ended.cancel();
+        self.context.tasks.wait().await;
+    }
+
+    /// The address for programs on this machine.
+    fn control_address(&self) -> SocketAddr {
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(Ipv4Addr::LOCALHOST.into());
+        }
+        address
+    }
+
+    fn remove_file(&mut self) {
+        if let (Some(file), Some(home)) = (self.file.take(), &self.home) {
+            file.remove(home);
+        }
+    }
+}
+
+/// How long connections have to close by themselves after everything was answered.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.remove_file();
+        self.context.closing.cancel();
+        self.context.ended.cancel();
+    }
+}
+
+/// The name that others are to call it by, if that is not the address.
+fn public_name(options: &ServerOptions, address: SocketAddr) -> Option<String> {
+    if let Some(Tls::SelfSigned { names }) = &options.tls
+        && let Some(name) = names.first()
+    {
+        return Some(name.clone());
+    }
+    if !address.ip().is_unspecified() {
+        return None;
+    }
+    let reachable = tls::reachable(address.ip());
+    Some(reachable.first().map_or("localhost".to_owned(), ToString::to_string))
+}

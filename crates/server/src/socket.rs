@@ -1,0 +1,248 @@
+//! Sockets: a lane's frames between a WebSocket and the [`Link`] that lanes are served over.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use holdfast_devices::lane::Link;
+use holdfast_wire::{FRAME_LIMIT, SUBPROTOCOL, TOKEN_SUBPROTOCOL_PREFIX};
+use hyper::StatusCode;
+use hyper::header::{self, HeaderMap, HeaderName};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
+use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, Frame};
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_util::sync::CancellationToken;
+
+use crate::checks::Refusal;
+use crate::context::Context;
+
+type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// Frames that wait in each direction. Few, so that a slow reader is felt by the writer.
+const FRAMES: usize = 8;
+
+/// How long the other side may take to say goodbye.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Large messages leave in pieces of this size: what is buffered stays small.
+const PIECE: usize = 256 << 10;
+
+/// `GET /lane`: becomes a WebSocket for those who know the token.
+pub(crate) async fn lane(State(context): State<Arc<Context>>, mut request: Request) -> Response {
+    let checked = check(&context, request.headers());
+    let upgrade = request.extensions_mut().remove::<OnUpgrade>();
+    let (key, upgrade) = match (checked, upgrade) {
+        (Err(refusal), _) => {
+            tracing::warn!(why = refusal.1, "a socket was turned away");
+            return refusal.into_response();
+        }
+        (Ok(_), None) => return NO_SOCKET.into_response(),
+        (Ok(key), Some(upgrade)) => (key, upgrade),
+    };
+    // Whoever knows the token could still open sockets and say nothing.
+    let Ok(waiting) = context.waiting_sockets.clone().try_acquire_owned() else {
+        let why = "Too many sockets have not said hello yet.";
+        return Refusal(StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    };
+    context.spawn(serve(context.clone(), upgrade, waiting));
+    let headers = [
+        (header::CONNECTION, "upgrade".to_owned()),
+        (header::UPGRADE, "websocket".to_owned()),
+        (header::SEC_WEBSOCKET_ACCEPT, derive_accept_key(key.as_bytes())),
+        (header::SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL.to_owned()),
+    ];
+    (StatusCode::SWITCHING_PROTOCOLS, headers, Body::empty()).into_response()
+}
+
+const NO_SOCKET: Refusal =
+    Refusal(StatusCode::UPGRADE_REQUIRED, "This address is for WebSockets of version 13.");
+
+/// Gives the key of the handshake.
+fn check(context: &Context, headers: &HeaderMap) -> Result<String, Refusal> {
+    let has =
+        |name: HeaderName, word: &str| words(headers, name).any(|w| w.eq_ignore_ascii_case(word));
+    let key = headers.get(header::SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok());
+    let is_upgrade = has(header::CONNECTION, "upgrade")
+        && has(header::UPGRADE, "websocket")
+        && has(header::SEC_WEBSOCKET_VERSION, "13");
+    let key = key.filter(|_| is_upgrade).ok_or(NO_SOCKET)?;
+    // Every browser sends it with a WebSocket; that it is ours was checked before.
+    if !headers.contains_key(header::ORIGIN) {
+        return Err(Refusal(StatusCode::FORBIDDEN, "A socket has to say which page it is of."));
+    }
+    if !words(headers, header::SEC_WEBSOCKET_PROTOCOL).any(|word| word == SUBPROTOCOL) {
+        let why = "This Holdfast speaks the subprotocol holdfast.v1, which was not offered. \
+                   Reload the page.";
+        return Err(Refusal(StatusCode::BAD_REQUEST, why));
+    }
+    let knows = words(headers, header::SEC_WEBSOCKET_PROTOCOL)
+        .filter_map(|word| word.strip_prefix(TOKEN_SUBPROTOCOL_PREFIX))
+        .any(|token| context.join_token.matches(token));
+    if !knows {
+        let why = "The token is missing or wrong. Open the link that Holdfast printed last.";
+        return Err(Refusal(StatusCode::UNAUTHORIZED, why));
+    }
+    Ok(key.to_owned())
+}
+
+/// The words of a header that is a list.
+fn words(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim)
+}
+
+async fn serve(context: Arc<Context>, upgrade: OnUpgrade, waiting: OwnedSemaphorePermit) {
+    let upgraded = match upgrade.await {
+        Ok(upgraded) => TokioIo::new(upgraded),
+        Err(error) => return tracing::debug!(%error, "a socket was lost at once"),
+    };
+    let limits = WebSocketConfig::default()
+        .max_frame_size(Some(FRAME_LIMIT))
+        .max_message_size(Some(FRAME_LIMIT))
+        .write_buffer_size(PIECE);
+    let socket = WebSocketStream::from_raw_socket(upgraded, Role::Server, Some(limits)).await;
+    let (outgoing, to_browser) = mpsc::channel(FRAMES);
+    let (from_browser, incoming) = mpsc::channel(FRAMES);
+    let lanes = context.lanes.clone();
+    // Apart from the socket, because it also waits for a lane that was cut to come back.
+    context.spawn(async move {
+        if let Err(error) = lanes.serve(Link { outgoing, incoming }).await {
+            tracing::warn!(%error, "a lane was not taken in");
+        }
+    });
+    pump(socket, to_browser, from_browser, waiting).await;
+}
+
+/// Carries frames both ways until either side is done.
+async fn pump(
+    socket: Socket,
+    to_browser: mpsc::Receiver<Bytes>,
+    from_browser: mpsc::Sender<Result<Bytes, String>>,
+    waiting: OwnedSemaphorePermit,
+) {
+    let (sink, stream) = socket.split();
+    let ending = CancellationToken::new();
+    let farewell = OnceLock::new();
+    let both = async {
+        tokio::join!(
+            read(stream, from_browser, waiting, &farewell, &ending),
+            write(sink, to_browser, &farewell, &ending),
+        )
+    };
+    tokio::pin!(both);
+    let halves = tokio::select! {
+        halves = &mut both => Some(halves),
+        () = ending.cancelled() => tokio::time::timeout(CLOSE_LIMIT, both).await.ok(),
+    };
+    let Some((stream, sink)) = halves else { return };
+    let Ok(socket) = stream.reunite(sink) else { return };
+    let mut raw = socket.into_inner();
+    // To close while bytes are still arriving would reset the connection, and the other side
+    // would never read why.
+    let _ = tokio::time::timeout(CLOSE_LIMIT, async {
+        raw.shutdown().await?;
+        tokio::io::copy(&mut raw, &mut tokio::io::sink()).await
+    })
+    .await;
+}
+
+/// From the browser to the lane.
+async fn read(
+    mut stream: SplitStream<Socket>,
+    from_browser: mpsc::Sender<Result<Bytes, String>>,
+    waiting: OwnedSemaphorePermit,
+    farewell: &OnceLock<CloseFrame>,
+    ending: &CancellationToken,
+) -> SplitStream<Socket> {
+    let _ending = ending.clone().drop_guard();
+    let mut waiting = Some(waiting);
+    let broken = loop {
+        let message = tokio::select! {
+            message = stream.next() => message,
+            () = from_browser.closed() => break None,
+        };
+        match message {
+            Some(Ok(Message::Binary(frame))) => {
+                // The first frame is the hello.
+                drop(waiting.take());
+                if from_browser.send(Ok(frame)).await.is_err() {
+                    break None;
+                }
+            }
+            Some(Ok(Message::Text(_))) => {
+                break Some((CloseCode::Unsupported, "a frame of text".to_owned()));
+            }
+            // Answered below this.
+            Some(Ok(_)) => {}
+            Some(Err(error @ Error::Capacity(_))) => {
+                break Some((CloseCode::Size, error.to_string()));
+            }
+            Some(Err(error @ (Error::Protocol(_) | Error::Utf8(_)))) => {
+                break Some((CloseCode::Protocol, error.to_string()));
+            }
+            Some(Err(error)) => {
+                tracing::debug!(%error, "a socket was cut");
+                break None;
+            }
+            None => break None,
+        }
+    };
+    if let Some((code, how)) = broken {
+        tracing::warn!(how, "a lane broke the protocol");
+        let _ = farewell.set(CloseFrame { code, reason: how.clone().into() });
+        let _ = from_browser.send(Err(how)).await;
+    }
+    drop(from_browser);
+    // From here on there is a limit to the time.
+    ending.cancel();
+    while let Some(Ok(_)) = stream.next().await {}
+    stream
+}
+
+/// From the lane to the browser.
+async fn write(
+    mut sink: SplitSink<Socket, Message>,
+    mut to_browser: mpsc::Receiver<Bytes>,
+    farewell: &OnceLock<CloseFrame>,
+    ending: &CancellationToken,
+) -> SplitSink<Socket, Message> {
+    let _ending = ending.clone().drop_guard();
+    while let Some(frame) = to_browser.recv().await {
+        if let Err(error) = send(&mut sink, frame).await {
+            tracing::debug!(%error, "a socket was cut");
+            return sink;
+        }
+    }
+    let normal = || CloseFrame { code: CloseCode::Normal, reason: "".into() };
+    let close = farewell.get().cloned().unwrap_or_else(normal);
+    // It may be closed already.
+    let _ = sink.send(Message::Close(Some(close))).await;
+    sink
+}
+
+/// Sends one message, in pieces if it is large.
+async fn send(sink: &mut SplitSink<Socket, Message>, mut frame: Bytes) -> Result<(), Error> {
+    if frame.len() <= PIECE {
+        return sink.send(Message::Binary(frame)).await;
+    }
+    let mut kind = Data::Binary;
+    while !frame.is_empty() {
+        let piece = frame.split_to(frame.len().min(PIECE));
+        let piece = Frame::message(piece, OpCode::Data(kind), frame.is_empty());
+        sink.send(Message::Frame(piece)).await?;
+        kind = Data::Continue;
+    }
+    Ok(())
+}
