@@ -37,7 +37,6 @@ test(
     expect(lane.hello).toMatchObject({ protocol: 1, backend: "wasm", lane: 0, resume: null });
     expect(lane.hello?.storage.kind).toBe("opfs");
     expect(lane.hello?.machine.crossOriginIsolated).toBe(true);
-    if (process.env.SHOW_HELLO) console.log(JSON.stringify(lane.hello, null, 1));
     lane.welcome();
     lane.send({ ...load, request: 1 });
     const loaded = await lane.next("loaded", 1);
