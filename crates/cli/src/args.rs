@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use holdfast_browsers::Kind;
 use holdfast_models::Store;
+use holdfast_pool::Choices;
 
 /// Run several AI models together: what they have in common is stored and loaded once.
 #[derive(Parser)]
@@ -19,6 +21,7 @@ const EXAMPLES: &str = "\
 Examples:
   holdfast import ./all-MiniLM-L6-v2
   holdfast run all-MiniLM-L6-v2 --text \"hello\" --pool mean
+  holdfast run all-MiniLM-L6-v2 --text \"hello\" --device webgpu,wasm,cpu
   holdfast show all-MiniLM-L6-v2
 
 Exit codes: 0 done, 1 failed, 2 the command was not understood.";
@@ -68,12 +71,19 @@ pub(crate) enum Command {
     Gc(GcArgs),
     /// Run models on text, pictures, sound or tensors
     Run(RunArgs),
-    /// Say what this machine can do, and how to fix the rest
-    Doctor,
+    /// Serve models and take browsers in, until Ctrl-C
+    Serve(ServeArgs),
+    /// Print the link by which a browser joins the running server
+    Join,
+    /// Say what this machine and its browser can do, and how to fix the rest
+    Doctor(DoctorArgs),
     /// Make seeded models in code, for tests and benchmarks
     Synth(SynthArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
+    /// Own a browser that this program started; not for people
+    #[command(hide = true)]
+    Guard,
 }
 
 #[derive(clap::Args)]
@@ -187,9 +197,15 @@ Text goes through the model's own tokenizer, pictures through its preprocessor, 
 resampled to its rate. Several --text, --image or --audio make a batch. Inputs that these do
 not give come from --input, as .npy files.
 
+A device is `cpu`, or `webgpu`, `webnn` or `wasm` in a browser, which is started for it. Of a
+list, the first that can run the model is used, and the output says why others were passed
+over. `auto` takes an accelerator if there is one, else cpu; `browser` the best of a browser.
+While `holdfast serve` runs, its browsers and its loaded models are used.
+
 Examples:
   holdfast run all-MiniLM-L6-v2 --text \"a dog\" --text \"a puppy\" --pool mean --similarity
   holdfast run all-MiniLM-L6-v2 gte-small --text \"hello\" --repeat 20 --threads 1
+  holdfast run all-MiniLM-L6-v2 --text \"hello\" --device webgpu,webnn,wasm,cpu
   holdfast run detector --input x=page.npy --out results/")]
 pub(crate) struct RunArgs {
     /// The models
@@ -220,9 +236,11 @@ pub(crate) struct RunArgs {
     /// Write the outputs there as .npy files
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// What to run on; `cpu` is what there is
-    #[arg(long, default_value = "cpu")]
-    pub(crate) device: Device,
+    /// What to run on, in the order you prefer: webgpu, webnn, wasm, cpu; or auto, browser
+    #[arg(long, value_name = "LIST", default_value = "cpu")]
+    pub(crate) device: Choices,
+    #[command(flatten)]
+    pub(crate) browser: BrowserArgs,
     /// The component to run, for models that have several
     #[arg(long, value_name = "ROLE")]
     pub(crate) component: Option<String>,
@@ -240,11 +258,72 @@ pub(crate) struct RunArgs {
     pub(crate) deadline: Option<std::time::Duration>,
 }
 
-/// What a model can run on.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Device {
-    /// This machine's processor, in this process.
-    Cpu,
+/// Which browser to start.
+#[derive(clap::Args, Clone)]
+pub(crate) struct BrowserArgs {
+    /// The browser to start: chrome, chromium or packaged [default: the first that is there]
+    #[arg(long, value_name = "KIND", conflicts_with = "browser_program")]
+    pub(crate) browser: Option<Kind>,
+    /// The program to start as the browser
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_BROWSER", hide_env_values = true)]
+    pub(crate) browser_program: Option<PathBuf>,
+    /// Start the browser with a window
+    #[arg(long)]
+    pub(crate) window: bool,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Writes its address and a secret to server.json in the store's folder, readable by you alone;
+`holdfast run` and `holdfast join` find it there. A browser is started when a model first
+needs one; any other joins by the link. Ctrl-C lets what is running finish, a second one does
+not wait. An address beyond this machine needs TLS, because browsers give no GPU, storage or
+cryptography to plain http pages.
+
+Examples:
+  holdfast serve
+  holdfast serve --port 0 --no-browser
+  holdfast serve --address 0.0.0.0 --tls self-signed")]
+pub(crate) struct ServeArgs {
+    /// The port; 0 for any
+    #[arg(long, default_value_t = 8765)]
+    pub(crate) port: u16,
+    /// The address to listen on
+    #[arg(long, default_value = "127.0.0.1")]
+    pub(crate) address: std::net::IpAddr,
+    /// Make a certificate for this run; its fingerprint is shown
+    #[arg(long, value_name = "HOW", value_parser = ["self-signed"], conflicts_with_all = ["tls_cert", "tls_key"])]
+    pub(crate) tls: Option<String>,
+    /// A certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Start no browser; wait for some to join
+    #[arg(long)]
+    pub(crate) no_browser: bool,
+    #[command(flatten)]
+    pub(crate) browser: BrowserArgs,
+    /// Threads for one operator on the processor [default: all cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Starts the browser, asks it what it has, and measures each backend for a moment.
+
+Examples:
+  holdfast doctor
+  holdfast doctor --no-browser
+  holdfast doctor --browser chrome")]
+pub(crate) struct DoctorArgs {
+    /// Do not start a browser
+    #[arg(long)]
+    pub(crate) no_browser: bool,
+    #[command(flatten)]
+    pub(crate) browser: BrowserArgs,
 }
 
 #[derive(clap::Args)]

@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod output;
+mod place;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -54,9 +55,12 @@ fn run(Args { global, command }: Args) -> anyhow::Result<ExitCode> {
         Command::Verify(args) => return verify::run(&global, &args),
         Command::Gc(args) => gc::run(&global, &args)?,
         Command::Run(args) => run::run(&global, &args)?,
-        Command::Doctor => return doctor::run(&global),
+        Command::Serve(args) => serve::run(&global, &args)?,
+        Command::Join => join::run(&global)?,
+        Command::Doctor(args) => return doctor::run(&global, &args),
         Command::Synth(args) => synth::run(&global, &args)?,
         Command::Completions(args) => completions::run(&args)?,
+        Command::Guard => return Ok(holdfast_browsers::guard::run()),
     }
     Ok(ExitCode::SUCCESS)
 }

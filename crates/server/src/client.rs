@@ -42,7 +42,7 @@ pub enum ClientError {
 }
 
 /// Bytes of an answer.
-const ANSWER_BYTES: usize = 16 << 20;
+const ANSWER_BYTES: usize = crate::run::BODY_BYTES;
 
 impl Client {
     /// For a server at an address; with TLS, for the one with this certificate only.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use holdfast_devices::lane::Lanes;
+use holdfast_pool::Pool;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -14,6 +15,7 @@ use crate::site::Site;
 
 pub(crate) struct Context {
     pub(crate) lanes: Arc<Lanes>,
+    pub(crate) pool: Option<Arc<Pool>>,
     pub(crate) site: Site,
     pub(crate) assets: Assets,
     /// Opens sockets; stands in the join link.

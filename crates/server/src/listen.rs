@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Router, middleware};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::context::Context;
 use crate::server::Limits;
-use crate::{blobs, checks, control, pages, socket};
+use crate::{blobs, checks, control, pages, run, socket};
 
 /// Headers in one request, and bytes of them.
 const HEADERS: usize = 64;
@@ -27,7 +27,7 @@ const HEADER_BYTES: usize = 32 << 10;
 const BODY_BYTES: usize = 64 << 10;
 
 /// Serves until the context says that it closes, and returns when no new connection is taken.
-pub(crate) async fn run(
+pub(crate) async fn accept(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     limits: Limits,
@@ -68,6 +68,7 @@ fn routes(context: Arc<Context>) -> Router {
     let controlled = Router::new()
         .route("/control/status", get(control::status))
         .route("/control/join", get(control::join))
+        .route("/control/run", post(run::run).layer(DefaultBodyLimit::max(run::BODY_BYTES)))
         .route_layer(middleware::from_fn_with_state(context.clone(), control::guard));
     Router::new()
         .route("/", get(pages::home))

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_devices::lane::Lanes;
+use holdfast_pool::Pool;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -23,7 +24,7 @@ use crate::site::Site;
 use crate::tls::{self, Tls};
 
 /// How a server listens.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ServerOptions {
     /// Where; port 0 takes any that is free.
     pub address: SocketAddr,
@@ -36,6 +37,8 @@ pub struct ServerOptions {
     /// Where to leave `server.json`, by which other programs find this server. Without it, they
     /// do not.
     pub home: Option<PathBuf>,
+    /// What runs models for control; without it, control runs none.
+    pub pool: Option<Arc<Pool>>,
     /// What strangers may take.
     pub limits: Limits,
 }
@@ -49,6 +52,7 @@ impl Default for ServerOptions {
             assets: None,
             token: None,
             home: None,
+            pool: None,
             limits: Limits::default(),
         }
     }
@@ -114,6 +118,7 @@ impl Server {
         let fingerprint = certificate.as_ref().map(tls::fingerprint);
         let context = Arc::new(Context {
             lanes,
+            pool: options.pool.clone(),
             site: Site::new(address, name.as_deref(), certificate),
             assets,
             join_token,
@@ -125,7 +130,7 @@ impl Server {
             ended: CancellationToken::new(),
         });
         let acceptor = tls.map(|tls| TlsAcceptor::from(tls.config));
-        context.spawn(listen::run(listener, acceptor, options.limits, context.clone()));
+        context.spawn(listen::accept(listener, acceptor, options.limits, context.clone()));
         let mut server = Server { address, fingerprint, context, file: None, home: options.home };
         if let Some(home) = &server.home {
             let file = ServerFile {

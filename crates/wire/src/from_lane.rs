@@ -37,6 +37,8 @@ pub enum FromLane {
         warm_up_ms: Option<f64>,
         /// Why there was no first run although one was asked for.
         warm_up_error: Option<String>,
+        /// What of it runs on the processor instead of the backend; null for nothing.
+        placement: Option<String>,
     },
     /// It is done: `unload`, `put`, `drop`.
     Done {

@@ -63,7 +63,7 @@ export interface LoadTimes {
   warmUpMs: number | null;
   warmUpError: string | null;
   /** Which nodes run on the processor instead of the backend; null for none. */
-  placement?: string | null;
+  placement: string | null;
 }
 
 /** Steps that run one after the other; inline inputs lie in `body`. */

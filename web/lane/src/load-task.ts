@@ -1,6 +1,6 @@
 /* Loading a segment: its blobs come while other tasks run; only the engine's part takes a turn. */
 
-import type { Engine } from "#engine/engine";
+import type { Engine, LoadTimes } from "#engine/engine";
 import type { FetchedBlobs } from "#lane/blobs";
 import type { Letter } from "#lane/outbox";
 import { letter, segmentTouch, Task, type TaskContext } from "#lane/task";
@@ -47,7 +47,8 @@ export class LoadTask extends Task {
   async perform(engine: Engine): Promise<Letter> {
     const { segment, dims, warmUp, outputs, graph, weights } = this.#load;
     const fetched = this.#fetched;
-    if (!fetched) return this.#loaded({ createMs: 0, warmUpMs: null, warmUpError: null });
+    if (!fetched)
+      return this.#loaded({ createMs: 0, warmUpMs: null, warmUpError: null, placement: null });
     const bytes = ({ name }: BlobRef) => fetched.bytes.get(name) as Uint8Array<ArrayBuffer>;
     const files = {
       segment,
@@ -95,11 +96,7 @@ export class LoadTask extends Task {
     this.context.say(this, letter({ type: "progress", request, phase, doneBytes, totalBytes }));
   }
 
-  #loaded(times: {
-    createMs: number;
-    warmUpMs: number | null;
-    warmUpError: string | null;
-  }): Letter {
+  #loaded(times: LoadTimes): Letter {
     const traffic = this.#fetched?.traffic ?? { downloadedBytes: 0, cachedBytes: 0 };
     return letter({
       type: "loaded",
@@ -109,6 +106,7 @@ export class LoadTask extends Task {
       createMs: times.createMs,
       warmUpMs: times.warmUpMs,
       warmUpError: times.warmUpError,
+      placement: times.placement,
     });
   }
 }

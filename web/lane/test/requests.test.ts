@@ -209,7 +209,7 @@ describe("loads", () => {
     lane.blobs.held[0]?.give();
     await settled();
     lane.engine.current.phase("create");
-    await lane.answer({ createMs: 2, warmUpMs: null, warmUpError: null });
+    await lane.answer({ createMs: 2, warmUpMs: null, warmUpError: null, placement: null });
     await lane.answer(OUTCOME);
     expect(lane.socket.take()).toMatchObject([
       { type: "progress", request: 1, phase: "create", doneBytes: 10, totalBytes: 10 },
@@ -258,7 +258,7 @@ describe("loads", () => {
     const lane = await ScriptedLane.loaded();
     await lane.ask(load(1, "c"));
     await lane.ask({ type: "cancel", request: 1 });
-    await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null });
+    await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null, placement: null });
     await lane.ask(run(2, "c"));
     expect(lane.engine.calls.at(-1)).toBe("unload c");
     expect(lane.socket.take()).toMatchObject([
@@ -275,7 +275,7 @@ describe("loads", () => {
     expect(lane.blobs.held).toHaveLength(1);
     lane.blobs.held[0]?.give();
     await settled();
-    await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null });
+    await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null, placement: null });
     expect(lane.blobs.held).toHaveLength(2);
   });
 });
@@ -380,7 +380,7 @@ describe("losing the engine", () => {
     expect(lane.socket.take()).toMatchObject([{ type: "error", request: 2, kind: "state_lost" }]);
     expect(lane.engines).toHaveLength(1);
     await lane.ask(load(3, "a"));
-    await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null });
+    await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null, placement: null });
     await lane.ask(run(4));
     await lane.answer(OUTCOME);
     expect(lane.engines).toHaveLength(2);

@@ -127,7 +127,7 @@ export class ScriptedEngine implements DisposableEngine {
   }
 
   load(files: SegmentFiles, onPhase: (phase: LoadPhase) => void) {
-    return this.#later<{ createMs: number; warmUpMs: null; warmUpError: null }>(
+    return this.#later<{ createMs: number; warmUpMs: null; warmUpError: null; placement: null }>(
       `load ${files.segment}`,
       { onPhase },
     );
@@ -272,7 +272,7 @@ export class ScriptedLane {
     const lane = await ScriptedLane.welcome(welcome);
     for (const [at, segment] of ["a", "b"].entries()) {
       await lane.ask(load(901 + at, segment));
-      await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null });
+      await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null, placement: null });
     }
     await lane.ask(put(903, "t"), [new Uint8Array(8)]);
     await lane.answer();

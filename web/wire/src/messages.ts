@@ -278,7 +278,11 @@ warmUpMs: number | null,
 /**
  * Why there was no first run although one was asked for.
  */
-warmUpError: string | null, } | { "type": "done", 
+warmUpError: string | null, 
+/**
+ * What of it runs on the processor instead of the backend; null for nothing.
+ */
+placement: string | null, } | { "type": "done", 
 /**
  * The request.
  */

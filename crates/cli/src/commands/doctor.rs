@@ -3,13 +3,15 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use holdfast_devices::Device;
 use holdfast_devices::cpu::{CpuEngine, CpuOptions};
+use holdfast_devices::{Calibration, Device};
 use holdfast_models::Store;
+use holdfast_wire::Backend;
 use serde_json::json;
 
-use crate::args::Global;
-use crate::output::{self, plural};
+use crate::args::{DoctorArgs, Global};
+use crate::output::{self, Spinner, plural};
+use crate::place::{Place, browser_options, pool_options};
 
 /// One thing that was looked at.
 struct Finding {
@@ -18,13 +20,17 @@ struct Finding {
     text: String,
 }
 
-pub(crate) fn run(global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(global: &Global, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut findings = vec![processor()];
     let home = global.home()?;
     match Store::open(&home) {
         Ok(store) => {
             findings.push(store_finding(&store));
-            findings.push(engine(global, store));
+            let store = Arc::new(store);
+            findings.push(engine(global, store.clone()));
+            if !args.no_browser && findings.iter().all(|finding| finding.fine) {
+                findings.extend(browser(global, args, store)?);
+            }
         }
         Err(error) => {
             findings.push(Finding { what: "store", fine: false, text: error.to_string() })
@@ -64,9 +70,9 @@ fn store_finding(store: &Store) -> Finding {
     Finding { what: "store", fine, text }
 }
 
-fn engine(global: &Global, store: Store) -> Finding {
+fn engine(global: &Global, store: Arc<Store>) -> Finding {
     let options = CpuOptions { library: global.onnxruntime.clone(), ..CpuOptions::default() };
-    let (fine, text) = match CpuEngine::new(Arc::new(store), options) {
+    let (fine, text) = match CpuEngine::new(store, options) {
         Ok(engine) => {
             let info = engine.info();
             let library = engine.library().display();
@@ -75,4 +81,47 @@ fn engine(global: &Global, store: Store) -> Finding {
         Err(error) => (false, error.to_string()),
     };
     Finding { what: "cpu engine", fine, text }
+}
+
+/// The browser that would be started, and what it gives when it really is.
+fn browser(global: &Global, args: &DoctorArgs, store: Arc<Store>) -> anyhow::Result<Vec<Finding>> {
+    let spinner = Arc::new(Spinner::new("looking for a browser"));
+    let options = browser_options(global, &args.browser)?;
+    let installed = match options.choose(&|text| spinner.say(text.to_owned())) {
+        Ok(installed) => installed,
+        Err(error) => {
+            return Ok(vec![Finding { what: "browser", fine: false, text: error.to_string() }]);
+        }
+    };
+    let text = format!("{installed} ({})", installed.program.display());
+    let mut findings = vec![Finding { what: "browser", fine: true, text }];
+    let progress = Arc::new(move |text: &str| spinner.say(text.to_owned()));
+    let options = pool_options(global, Some(&args.browser), None, progress)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let place = Place::here(store, options, true).await?;
+        if let Place::Here { pool, .. } = &place {
+            for backend in [Backend::Wasm, Backend::Webgpu, Backend::Webnn] {
+                let (fine, text) = match pool.lane(backend).await {
+                    Ok(lane) => (true, describe(&lane)),
+                    // Models run on the others, so a missing one is no failure of the machine.
+                    Err(reason) => (backend != Backend::Wasm, format!("not here: {reason}")),
+                };
+                findings.push(Finding { what: backend.name(), fine, text });
+            }
+        }
+        place.close().await;
+        Ok(findings)
+    })
+}
+
+fn describe(lane: &impl Device) -> String {
+    let info = lane.info();
+    let accelerated = if info.accelerated { "accelerated" } else { "no accelerator" };
+    let measured = info.calibration.as_ref().map_or(String::new(), |measured| {
+        let Calibration { matmul_flops, launch, .. } = measured;
+        let launch = output::milliseconds(*launch);
+        format!("; {:.1} GFLOP/s, launch {launch}", matmul_flops / 1e9)
+    });
+    format!("{}, {accelerated}{measured}", info.adapter)
 }

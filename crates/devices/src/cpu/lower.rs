@@ -73,6 +73,18 @@ impl Target {
     }
 }
 
+impl Target {
+    /// Rewrites that do more harm than good there.
+    fn without(self) -> &'static str {
+        match self {
+            // They make operators that the backend does not have, so that attention would run on
+            // the processor.
+            Target::WebGpu => "MatMulScaleFusion;MatmulTransposeFusion",
+            Target::Cpu | Target::Wasm | Target::WebNn => "",
+        }
+    }
+}
+
 /// Below this, a weight that the optimiser made stays in the graph.
 const MIN_WEIGHT_BYTES: usize = 1024;
 
@@ -96,7 +108,7 @@ pub(crate) fn lower(
     }
     let lowered = match level {
         Level::None => model,
-        _ => optimise(runtime, store, &model, level, dims)?,
+        _ => optimise(runtime, store, &model, target, level, dims)?,
     };
     let lowered = hoist(&lowered, MIN_WEIGHT_BYTES);
     let weights = hashed_weights(&lowered);
@@ -112,6 +124,9 @@ fn lowering_id(
 ) -> String {
     let Runtime { engine, build, .. } = runtime;
     let mut id = format!("lowered for {} at {level:?} by {engine} ({build})", target.name());
+    if !target.without().is_empty() {
+        id.push_str(&format!("; without {}", target.without()));
+    }
     if level == Level::All {
         id.push_str(&format!("; processor {}", super::processor::features().join(" ")));
     }
@@ -125,6 +140,7 @@ fn optimise(
     runtime: &Runtime,
     store: &Store,
     model: &Model,
+    target: Target,
     level: Level,
     dims: &BTreeMap<String, usize>,
 ) -> Result<Model, DeviceError> {
@@ -157,6 +173,7 @@ fn optimise(
         let mut builder = base_builder(runtime, store, 1)?
             .with_optimization_level(ort_level)?
             .with_prepacking(false)?
+            .with_config_entry("optimization.disable_specified_optimizers", target.without())?
             .with_optimized_model_path(&path)?;
         for (name, size) in dims {
             builder = builder.with_dimension_override(name, *size as i64)?;

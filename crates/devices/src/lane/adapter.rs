@@ -9,8 +9,11 @@ use crate::cpu::Target;
 const SOFTWARE: [&str; 6] =
     ["swiftshader", "llvmpipe", "lavapipe", "softpipe", "basic render", "software"];
 
-/// Below this rate an adapter is not faster than the processor beside it, whatever it says.
-const ACCELERATOR_FLOPS: f64 = 50e9;
+/// Below this rate a GPU is of no use as one, whatever it calls itself.
+const GPU_FLOPS: f64 = 50e9;
+
+/// What one core of a fast processor does at best.
+const CORE_FLOPS: f64 = 100e9;
 
 /// The adapter in words.
 pub(crate) fn describe(hello: &Hello) -> String {
@@ -24,7 +27,7 @@ pub(crate) fn describe(hello: &Hello) -> String {
             format!("{}{software}", names.join(" "))
         }
         (Backend::Webnn, _, WebNnInfo::Available { chosen, .. }) => {
-            format!("WebNN context for {chosen}")
+            format!("WebNN, asked for {chosen}")
         }
         // A lane on a backend that its own hello calls missing is refused before this.
         _ => processor,
@@ -34,13 +37,14 @@ pub(crate) fn describe(hello: &Hello) -> String {
 /// Whether the lane computes on an accelerator: it does not say or show that it is software, and
 /// its measured rate is not what a processor does.
 pub(crate) fn is_accelerated(hello: &Hello, calibration: Option<&Calibration>) -> bool {
-    let fast = calibration.is_some_and(|measured| measured.matmul_flops >= ACCELERATOR_FLOPS);
+    let reaches =
+        |flops| calibration.is_some_and(|measured: &Calibration| measured.matmul_flops >= flops);
     match hello.backend {
         Backend::Wasm => false,
-        Backend::Webgpu => !is_software(&hello.webgpu) && fast,
-        // A browser opens contexts for `gpu` and `npu` that compute on the processor and does not
-        // tell, so the rate alone decides.
-        Backend::Webnn => fast,
+        Backend::Webgpu => !is_software(&hello.webgpu) && reaches(GPU_FLOPS),
+        // A browser opens contexts for `gpu` and `npu` that compute on the processor, and does not
+        // tell. So the rate alone decides: it has to be more than the processor can do.
+        Backend::Webnn => reaches(CORE_FLOPS * f64::from(hello.machine.cores.max(1))),
     }
 }
 
@@ -116,6 +120,13 @@ mod tests {
         assert!(is_accelerated(&hello, Some(&at(1000.0))));
         assert!(!is_accelerated(&hello, Some(&at(1.0))));
         assert!(!is_accelerated(&hello, None));
+    }
+
+    #[test]
+    fn webnn_has_to_be_faster_than_all_cores_together() {
+        let hello = hello(Backend::Webnn);
+        assert!(!is_accelerated(&hello, Some(&at(150.0))));
+        assert!(is_accelerated(&hello, Some(&at(250.0))));
     }
 
     #[test]

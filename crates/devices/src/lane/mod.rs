@@ -346,6 +346,7 @@ impl Lane {
             downloaded_bytes: 0,
             took: Duration::ZERO,
             first_run: None,
+            placement: segment.placement.clone(),
         })
     }
 
@@ -392,7 +393,7 @@ impl Lane {
         let timeout = self.shared.options.timeouts.for_load(segment.kind);
         let answer = self.ask("load", message, vec![], timeout).await?;
         drop(permission);
-        let FromLane::Loaded { traffic, warm_up_ms, .. } = answer.message else {
+        let FromLane::Loaded { traffic, warm_up_ms, placement, .. } = answer.message else {
             return Err(self.broke_protocol("`load` answered by something else".to_owned()));
         };
 
@@ -412,11 +413,13 @@ impl Lane {
             downloaded_bytes: traffic.downloaded_bytes,
             took: started.elapsed(),
             first_run: warm_up_ms.map(convert::milliseconds),
+            placement: placement.clone(),
         };
         state.lost_segments.remove(&id);
         state.allow(blobs.iter().map(|(digest, _)| *digest));
         let kind = segment.kind;
-        state.segments.insert(id, LoadedSegment { inputs, outputs, blobs, kind, slowest: None });
+        let segment = LoadedSegment { inputs, outputs, blobs, kind, placement, slowest: None };
+        state.segments.insert(id, segment);
         Ok(loaded)
     }
 

@@ -52,6 +52,7 @@ pub(crate) struct LoadedSegment {
     pub(crate) outputs: Vec<Value>,
     pub(crate) blobs: Vec<(Digest, u64)>,
     pub(crate) kind: ModelKind,
+    pub(crate) placement: Option<String>,
     pub(crate) slowest: Option<Slowest>,
 }
 

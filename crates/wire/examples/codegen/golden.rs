@@ -145,6 +145,7 @@ fn from_lane() -> Vec<Value> {
                 create_ms: 300.0,
                 warm_up_ms: None,
                 warm_up_error: Some("no".into()),
+                placement: Some("1 of 2 nodes on the processor (Slice)".into()),
             },
             vec![],
         ),

@@ -4,17 +4,18 @@ mod inputs;
 mod report;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
-use holdfast_devices::cpu::{CpuEngine, CpuOptions, Target};
-use holdfast_devices::{Device, Loaded, Outcome, Program, RequestId, Segment, process_memory};
-use holdfast_graph::Tensor;
+use holdfast_devices::{ModelKind, process_memory};
 use holdfast_models::input::Sidecars;
 use holdfast_models::{Component, Manifest, Store, StoreError, Variant};
+use holdfast_pool::{Answer, Request};
+use holdfast_server::ServerFile;
 
 use crate::args::{Global, RunArgs};
 use crate::output::{Spinner, plural};
+use crate::place::{Place, pool_options};
 use report::{Memory, ModelReport, Report};
 
 pub(crate) fn run(global: &Global, args: &RunArgs) -> anyhow::Result<()> {
@@ -24,13 +25,32 @@ pub(crate) fn run(global: &Global, args: &RunArgs) -> anyhow::Result<()> {
         .iter()
         .map(|name| choose(&store, name, args))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let mut options = CpuOptions { library: global.onnxruntime.clone(), ..CpuOptions::default() };
-    if let Some(threads) = args.threads {
-        options.threads = threads.into();
-    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let report = runtime.block_on(run_all(store, chosen, options, args))?;
+    let report = runtime.block_on(async {
+        let spinner = Arc::new(Spinner::new("preparing"));
+        let place = place(global, args, &store, spinner.clone()).await?;
+        let report = run_all(&store, &place, &chosen, args).await;
+        spinner.say("ending");
+        place.close().await;
+        report
+    })?;
     report.print(global.json, args)
+}
+
+/// The server that runs already, unless this run wants an engine of its own.
+async fn place(
+    global: &Global,
+    args: &RunArgs,
+    store: &Arc<Store>,
+    spinner: Arc<Spinner>,
+) -> anyhow::Result<Place> {
+    let own_engine = args.threads.is_some() || global.onnxruntime.is_some();
+    if !own_engine && let Some(server) = ServerFile::find(&global.home()?).await {
+        return Ok(Place::There(server));
+    }
+    let progress = Arc::new(move |text: &str| spinner.say(text.to_owned()));
+    let options = pool_options(global, Some(&args.browser), args.threads, progress)?;
+    Place::here(store.clone(), options, args.device.need_browser()).await
 }
 
 /// A component that the user asked for.
@@ -74,68 +94,66 @@ fn choose(store: &Store, name: &str, args: &RunArgs) -> anyhow::Result<Chosen> {
 }
 
 async fn run_all(
-    store: Arc<Store>,
-    chosen: Vec<Chosen>,
-    options: CpuOptions,
+    store: &Store,
+    place: &Place,
+    chosen: &[Chosen],
     args: &RunArgs,
 ) -> anyhow::Result<Report> {
-    let engine = CpuEngine::new(store.clone(), options)?;
     let before = process_memory();
-    let spinner = Spinner::new("preparing");
     let mut models = Vec::new();
-    for Chosen { manifest, component } in &chosen {
+    for Chosen { manifest, component } in chosen {
         let name = &manifest.name;
-        spinner.say(format!("lowering {name} for this processor (once)"));
-        let lowered = engine
-            .lower(&component.graph, Target::Cpu, &Default::default())
-            .await
-            .with_context(|| format!("cannot run `{name}`"))?;
-        spinner.say(format!("loading {name}"));
-        let loaded = engine
-            .load(Segment::new(lowered))
-            .await
-            .with_context(|| format!("cannot load `{name}`"))?;
         let mut sidecars = Sidecars::default();
         for (file, bytes) in store.files(manifest)? {
             sidecars.insert(file, bytes);
         }
-        let prepared = inputs::prepare(&sidecars, &loaded.inputs, args)
+        let graph = store.open_graph(&component.graph)?;
+        let prepared = inputs::prepare(&sidecars, &graph.inputs(), args)
             .with_context(|| format!("cannot feed `{name}`"))?;
-        spinner.say(format!("running {name}"));
-        let runs = repeat(&engine, &loaded, &prepared.tensors, args)
+        drop(graph);
+        let request = Request {
+            graph: component.graph.clone(),
+            kind: kind(component, args),
+            inputs: prepared.tensors.clone(),
+            choices: args.device.clone(),
+            deadline: args.deadline,
+        };
+        let runs = repeat(place, &request, args.repeat)
             .await
-            .with_context(|| format!("running `{name}`"))?;
-        models
-            .push(ModelReport::new(manifest, component, &loaded, &sidecars, prepared, runs, args)?);
+            .with_context(|| format!("cannot run `{name}`"))?;
+        models.push(ModelReport::new(manifest, component, &sidecars, prepared, runs, args)?);
     }
-    drop(spinner);
-    let memory = Memory::new(before, process_memory(), &engine.stats().await?, &models);
-    Ok(Report { device: engine.info().as_ref().clone(), models, memory })
+    let here = matches!(place, Place::Here { .. });
+    let memory = Memory::new(before, process_memory().filter(|_| here), &models);
+    Ok(Report { models, memory })
 }
 
-/// The last outcome and the time of every run.
+/// What a model is for, as far as its inputs and its role tell.
+fn kind(component: &Component, args: &RunArgs) -> ModelKind {
+    let given = [!args.texts.is_empty(), !args.images.is_empty(), !args.audio.is_empty()];
+    match given {
+        _ if component.role.0.starts_with("decoder") => ModelKind::Generation,
+        [true, false, false] => ModelKind::Text,
+        [false, true, false] => ModelKind::Vision,
+        [false, false, true] => ModelKind::Audio,
+        [false, false, false] => ModelKind::Other,
+        _ => ModelKind::Multimodal,
+    }
+}
+
+/// The first answer, which says what loading took, the last, and the time of every run.
 struct Runs {
-    outcome: Outcome,
+    first: Answer,
+    last: Answer,
     times: Vec<Duration>,
 }
 
-async fn repeat(
-    engine: &CpuEngine,
-    loaded: &Loaded,
-    inputs: &[(String, Tensor)],
-    args: &RunArgs,
-) -> anyhow::Result<Runs> {
-    let outputs: Vec<String> = loaded.outputs.iter().map(|output| output.name.clone()).collect();
-    let mut times = Vec::new();
-    loop {
-        let program = Program::single("", loaded.id, inputs.to_vec(), outputs.clone());
-        let request = RequestId(format!("{}-{}", loaded.id, times.len()));
-        let program = Program { request, deadline: args.deadline, ..program };
-        let started = Instant::now();
-        let outcome = engine.run(program).await?;
-        times.push(started.elapsed());
-        if times.len() >= args.repeat as usize {
-            return Ok(Runs { outcome, times });
-        }
+async fn repeat(place: &Place, request: &Request, times: u32) -> anyhow::Result<Runs> {
+    let first = place.run(request).await?;
+    let mut runs = Runs { times: vec![first.took], last: first.clone(), first };
+    for _ in 1..times {
+        runs.last = place.run(request).await?;
+        runs.times.push(runs.last.took);
     }
+    Ok(runs)
 }

@@ -2,13 +2,15 @@
 
 use std::fs::File;
 use std::io::BufWriter;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use holdfast_devices::{DeviceInfo, Loaded, ProcessMemory, Returned, Stats};
+use holdfast_devices::{DeviceInfo, ProcessMemory, Returned};
 use holdfast_graph::{DataType, Tensor};
 use holdfast_models::input::{Labels, Pooling, PoolingMode, Prepared, Scored, Sidecars, npy, pool};
 use holdfast_models::{Component, Manifest};
+use holdfast_pool::PassedOver;
 use serde_json::{Value, json};
 
 use super::Runs;
@@ -16,7 +18,6 @@ use crate::args::RunArgs;
 use crate::output::{self, bytes, milliseconds};
 
 pub(super) struct Report {
-    pub(super) device: DeviceInfo,
     pub(super) models: Vec<ModelReport>,
     pub(super) memory: Memory,
 }
@@ -25,7 +26,11 @@ pub(super) struct ModelReport {
     model: String,
     role: String,
     variant: String,
+    device: Arc<DeviceInfo>,
+    passed_over: Vec<PassedOver>,
     load: Duration,
+    first_run: Option<Duration>,
+    downloaded_bytes: u64,
     weight_bytes: u64,
     new_weight_bytes: u64,
     times: Vec<Duration>,
@@ -39,13 +44,13 @@ impl ModelReport {
     pub(super) fn new(
         manifest: &Manifest,
         component: &Component,
-        loaded: &Loaded,
         sidecars: &Sidecars,
         prepared: Prepared,
         runs: Runs,
         args: &RunArgs,
     ) -> anyhow::Result<ModelReport> {
-        let outputs = runs.outcome.outputs;
+        let loaded = runs.first.loaded;
+        let outputs = runs.last.outcome.outputs;
         let logits = outputs.iter().find(|output| output.name == "logits");
         let labels = match (Labels::from_sidecars(sidecars)?, logits) {
             // Token classifiers and language models have logits of other shapes.
@@ -59,7 +64,11 @@ impl ModelReport {
             model: manifest.name.clone(),
             role: component.role.to_string(),
             variant: component.variant.to_string(),
+            device: runs.last.outcome.device,
+            passed_over: runs.last.passed_over,
             load: loaded.took,
+            first_run: loaded.first_run,
+            downloaded_bytes: loaded.downloaded_bytes,
             weight_bytes: loaded.weight_bytes,
             new_weight_bytes: loaded.new_weight_bytes,
             times: runs.times,
@@ -115,12 +124,11 @@ impl Memory {
     pub(super) fn new(
         before: Option<ProcessMemory>,
         after: Option<ProcessMemory>,
-        stats: &Stats,
         models: &[ModelReport],
     ) -> Memory {
         let private = |memory: ProcessMemory| memory.private_bytes;
         Memory {
-            weight_bytes: stats.weight_bytes,
+            weight_bytes: models.iter().map(|model| model.new_weight_bytes).sum(),
             apart_bytes: models.iter().map(|model| model.weight_bytes).sum(),
             private_bytes: before.zip(after).map(|(a, b)| private(b).saturating_sub(private(a))),
         }
@@ -151,20 +159,11 @@ impl Report {
         if let Some(private) = private_bytes {
             text.push_str(&format!("; private to this process {}", bytes(*private)));
         }
-        let DeviceInfo { engine, adapter, .. } = &self.device;
-        output::line(format!("memory: {text}"))?;
-        output::line(format!("device: {engine} on {adapter}"))
+        output::line(format!("memory: {text}"))
     }
 
     fn to_json(&self, args: &RunArgs) -> Value {
         json!({
-            "device": {
-                "name": self.device.name,
-                "backend": self.device.backend,
-                "engine": self.device.engine,
-                "adapter": self.device.adapter,
-                "accelerated": self.device.accelerated,
-            },
             "models": self.models.iter().map(|model| model.to_json(args)).collect::<Vec<_>>(),
             "memory": {
                 "weight_bytes": self.memory.weight_bytes,
@@ -205,6 +204,9 @@ impl ModelReport {
             let there = self.weight_bytes - self.new_weight_bytes;
             times.push_str(&format!(" ({} of weights were loaded already)", bytes(there)));
         }
+        if let Some(first_run) = self.first_run {
+            times.push_str(&format!(", of that {} to warm up", milliseconds(first_run)));
+        }
         times.push_str(&format!(", first run {}", milliseconds(self.times[0])));
         if self.times.len() > 1 {
             let (fastest, median) = summary(&self.times);
@@ -216,6 +218,12 @@ impl ModelReport {
             ));
         }
         output::line(times)?;
+        for PassedOver { choice, reason } in &self.passed_over {
+            output::line(format!("  {choice} was passed over: {reason}"))?;
+        }
+        let DeviceInfo { name, engine, adapter, accelerated, .. } = self.device.as_ref();
+        let accelerated = if *accelerated { "accelerated" } else { "no accelerator" };
+        output::line(format!("  ran on {name}: {engine} on {adapter}, {accelerated}"))?;
         output::line("")
     }
 
@@ -237,7 +245,19 @@ impl ModelReport {
             "model": self.model,
             "component": self.role,
             "variant": self.variant,
+            "device": {
+                "name": self.device.name,
+                "backend": self.device.backend,
+                "engine": self.device.engine,
+                "adapter": self.device.adapter,
+                "accelerated": self.device.accelerated,
+            },
+            "passed_over": self.passed_over.iter().map(|PassedOver { choice, reason }| {
+                json!({ "device": choice.to_string(), "reason": reason })
+            }).collect::<Vec<_>>(),
             "load_ms": ms(&self.load),
+            "warm_up_ms": self.first_run.as_ref().map(ms),
+            "downloaded_bytes": self.downloaded_bytes,
             "weight_bytes": self.weight_bytes,
             "new_weight_bytes": self.new_weight_bytes,
             "run_ms": self.times.iter().map(ms).collect::<Vec<_>>(),

@@ -1,0 +1,20 @@
+//! `holdfast join`
+
+use anyhow::bail;
+use holdfast_server::ServerFile;
+use serde_json::json;
+
+use crate::args::Global;
+use crate::output;
+
+pub(crate) fn run(global: &Global) -> anyhow::Result<()> {
+    let home = global.home()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let link = runtime.block_on(async {
+        match ServerFile::find(&home).await {
+            Some(server) => Ok(server.join_link().await?),
+            None => bail!("no server runs on {}; start one with `holdfast serve`", home.display()),
+        }
+    })?;
+    if global.json { output::print_json(&json!({ "link": link })) } else { output::line(link) }
+}

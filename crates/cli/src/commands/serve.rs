@@ -1,0 +1,90 @@
+//! `holdfast serve`
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_pool::Pool;
+use holdfast_server::{Server, ServerOptions, Tls};
+use serde_json::json;
+
+use crate::args::{Global, ServeArgs};
+use crate::output;
+use crate::place::pool_options;
+
+/// How long requests under way may take after the first Ctrl-C.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<()> {
+    let store = Arc::new(global.store()?);
+    let browser = (!args.no_browser).then_some(&args.browser);
+    let options = pool_options(global, browser, args.threads, Arc::new(|_| {}))?;
+    let tls = match (&args.tls, &args.tls_cert, &args.tls_key) {
+        (Some(_), _, _) => Some(Tls::SelfSigned { names: Vec::new() }),
+        (None, Some(cert), Some(key)) => Some(Tls::Files { cert: cert.clone(), key: key.clone() }),
+        _ => None,
+    };
+    let address = SocketAddr::new(args.address, args.port);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let pool = Arc::new(Pool::new(store, options)?);
+        let home = Some(global.home()?);
+        let options = ServerOptions {
+            address,
+            tls,
+            home,
+            pool: Some(pool.clone()),
+            ..ServerOptions::default()
+        };
+        let server = Server::start(pool.lanes().clone(), options).await?;
+        pool.open_door(server.join_link());
+        announce(global, &server)?;
+        interrupted().await;
+        if !global.json {
+            output::line("stopping: what is running may finish; Ctrl-C again to stop at once")?;
+        }
+        tokio::select! {
+            () = async {
+                server.stop(PATIENCE).await;
+                pool.close().await;
+            } => {}
+            () = interrupted() => {}
+        }
+        Ok(())
+    })
+}
+
+fn announce(global: &Global, server: &Server) -> anyhow::Result<()> {
+    if global.json {
+        return output::print_json(&json!({
+            "origin": server.origin(),
+            "join": server.join_link(),
+            "fingerprint": server.fingerprint(),
+        }));
+    }
+    output::line(format!("serving at {}", server.origin()))?;
+    if let Some(fingerprint) = server.fingerprint() {
+        output::line(format!("certificate SHA-256 {fingerprint}"))?;
+    }
+    output::line(format!("browsers join by {}", server.join_link()))?;
+    output::line("Ctrl-C to stop")
+}
+
+/// Waits for Ctrl-C, or for the system's request to end.
+async fn interrupted() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+            return;
+        }
+    }
+    // Without a handler, the system's own way of ending a program is what happens.
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

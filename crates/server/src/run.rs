@@ -1,0 +1,149 @@
+//! `POST /control/run`: a request to the pool and its answer over HTTP.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use holdfast_devices::{DeviceInfo, Loaded, ModelKind, Outcome, Returned, StepTiming};
+use holdfast_models::StoredGraph;
+use holdfast_pool::{Answer, Choices, PassedOver, Request, RunError};
+use holdfast_wire::{BodyWriter, OutputTensor, TensorSlice};
+use hyper::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use crate::client::ClientError;
+use crate::context::Context;
+use crate::file::ServerFile;
+use crate::pack::{pack, push, read, unpack};
+
+/// Bytes of a request and of an answer: what a message to a lane may have, and its header.
+pub(crate) const BODY_BYTES: usize = (2 << 30) + (1 << 20);
+
+/// `POST /control/run`
+pub(crate) async fn run(State(context): State<Arc<Context>>, body: Bytes) -> Response {
+    let Some(pool) = &context.pool else {
+        return failure(StatusCode::NOT_IMPLEMENTED, "this Holdfast runs no models".to_owned());
+    };
+    let request = match decode_request(&body) {
+        Ok(request) => request,
+        Err(why) => {
+            return failure(StatusCode::BAD_REQUEST, format!("the request makes no sense: {why}"));
+        }
+    };
+    match pool.run(&request).await.map(encode_answer) {
+        Ok(Ok(answer)) => answer.into_response(),
+        Ok(Err(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        Err(error) => {
+            let status = match &error {
+                RunError::Device(_) => StatusCode::UNPROCESSABLE_ENTITY,
+                RunError::NoDevice(_) => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            failure(status, explain(&error))
+        }
+    }
+}
+
+impl ServerFile {
+    /// Runs a model in the server, as [`Pool::run`](holdfast_pool::Pool::run) does here.
+    pub async fn run(&self, request: &Request) -> Result<Answer, ClientError> {
+        let body = encode_request(request).map_err(|e| ClientError::Answer(e.to_string()))?;
+        let answer = self.client().ask(hyper::Method::POST, "/control/run", body).await?;
+        decode_answer(&answer).map_err(ClientError::Answer)
+    }
+}
+
+/// A request as JSON; its tensors lie in the body behind it.
+#[derive(Serialize, Deserialize)]
+struct RequestHeader {
+    graph: StoredGraph,
+    kind: ModelKind,
+    inputs: Vec<(String, TensorSlice)>,
+    choices: Choices,
+    deadline: Option<Duration>,
+}
+
+/// An answer as JSON; its tensors lie in the body behind it.
+#[derive(Serialize, Deserialize)]
+struct AnswerHeader {
+    outputs: Vec<OutputTensor>,
+    queued: Duration,
+    steps: Vec<StepTiming>,
+    device: DeviceInfo,
+    loaded: Loaded,
+    took: Duration,
+    passed_over: Vec<PassedOver>,
+}
+
+fn encode_request(request: &Request) -> serde_json::Result<Bytes> {
+    let mut body = BodyWriter::default();
+    let inputs = request.inputs.iter();
+    let header = RequestHeader {
+        graph: request.graph.clone(),
+        kind: request.kind,
+        inputs: inputs.map(|(name, tensor)| (name.clone(), push(&mut body, tensor))).collect(),
+        choices: request.choices.clone(),
+        deadline: request.deadline,
+    };
+    pack(&header, body)
+}
+
+fn decode_request(packed: &Bytes) -> Result<Request, String> {
+    let (header, body): (RequestHeader, Bytes) = unpack(packed)?;
+    let input =
+        |(name, slice): (String, TensorSlice)| Ok::<_, String>((name, read(&slice, &body)?));
+    Ok(Request {
+        graph: header.graph,
+        kind: header.kind,
+        inputs: header.inputs.into_iter().map(input).collect::<Result<_, _>>()?,
+        choices: header.choices,
+        deadline: header.deadline,
+    })
+}
+
+fn encode_answer(answer: Answer) -> serde_json::Result<Bytes> {
+    let mut body = BodyWriter::default();
+    let Answer { outcome, loaded, took, passed_over } = answer;
+    let outputs = outcome.outputs.into_iter().map(|Returned { step, name, tensor }| OutputTensor {
+        step: step as u32,
+        name,
+        value: push(&mut body, &tensor),
+    });
+    let header = AnswerHeader {
+        outputs: outputs.collect(),
+        queued: outcome.queued,
+        steps: outcome.steps,
+        device: outcome.device.as_ref().clone(),
+        loaded,
+        took,
+        passed_over,
+    };
+    pack(&header, body)
+}
+
+fn decode_answer(packed: &Bytes) -> Result<Answer, String> {
+    let (header, body): (AnswerHeader, Bytes) = unpack(packed)?;
+    let returned = |OutputTensor { step, name, value }: OutputTensor| {
+        Ok::<_, String>(Returned { step: step as usize, name, tensor: read(&value, &body)? })
+    };
+    let AnswerHeader { outputs, queued, steps, device, loaded, took, passed_over } = header;
+    let outputs = outputs.into_iter().map(returned).collect::<Result<_, _>>()?;
+    let outcome = Outcome { outputs, steps, queued, device: Arc::new(device) };
+    Ok(Answer { outcome, loaded, took, passed_over })
+}
+
+fn failure(status: StatusCode, why: String) -> Response {
+    (status, why).into_response()
+}
+
+/// An error and its causes in one line.
+fn explain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    text
+}
