@@ -18,6 +18,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, Frame};
@@ -189,6 +190,10 @@ async fn read(
             Some(Err(error @ Error::Capacity(_))) => {
                 break Some((CloseCode::Size, error.to_string()));
             }
+            // A line that was cut is nobody's fault.
+            None | Some(Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => {
+                break None;
+            }
             Some(Err(error @ (Error::Protocol(_) | Error::Utf8(_)))) => {
                 break Some((CloseCode::Protocol, error.to_string()));
             }
@@ -196,7 +201,6 @@ async fn read(
                 tracing::debug!(%error, "a socket was cut");
                 break None;
             }
-            None => break None,
         }
     };
     if let Some((code, how)) = broken {
