@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::lane::ScriptedLane;
+use common::lane::{ScriptedLane, hello, open_over};
 use common::{Scene, options, program, until, within};
 use holdfast_devices::lane::{LaneOptions, Lanes};
 use holdfast_devices::{Device, ErrorKind};
 use holdfast_models::Store;
 use holdfast_server::{Client, Server, ServerError, ServerFile, ServerOptions, Status, Tls};
-use holdfast_wire::ToLane;
+use holdfast_wire::{FromLane, ToLane};
 use tokio::net::{TcpListener, TcpStream};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -231,6 +231,36 @@ async fn a_self_signed_certificate_serves_those_who_know_its_fingerprint() {
     // Plain HTTP is not served there.
     let plain = Client::new(address, token, None);
     assert!(within(plain.get("/control/status")).await.is_err());
+}
+
+#[tokio::test]
+async fn a_lane_joins_over_tls_with_a_certificate_from_files() {
+    let made = rcgen::generate_simple_self_signed(["studio.example".to_owned()]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let change = |options: &mut ServerOptions| options.tls = Some(Tls::Files { cert, key });
+    let scene = Scene::with(LaneOptions::default(), change).await;
+
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let stream = TcpStream::connect(scene.address()).await.unwrap();
+    let name = "studio.example".try_into().unwrap();
+    let stream = within(connector.connect(name, stream)).await.unwrap();
+    let host = format!("studio.example:{}", scene.address().port());
+    let protocols = format!("holdfast.v1, holdfast.token.{}", scene.token());
+    let (to, origin) = (format!("wss://{host}/lane"), format!("https://{host}"));
+    let mut lane = open_over(stream, &to, &protocols, Some(&origin)).await.unwrap();
+    lane.say(&FromLane::Hello(Box::new(hello())), &[]).await;
+    assert!(matches!(lane.hear().await, (ToLane::Welcome(_), _)));
 }
 
 #[tokio::test]

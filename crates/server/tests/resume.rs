@@ -107,6 +107,25 @@ async fn a_lane_that_comes_back_before_the_cut_is_noticed_takes_over() {
 }
 
 #[tokio::test]
+async fn a_lane_that_takes_over_hears_every_request_and_the_old_socket_none() {
+    let Running { scene, mut scripted, welcome, lane, request, loaded, .. } =
+        running(LaneOptions::default()).await;
+    // More than wait in the channels between the lane and its socket.
+    let mut requests = vec![request];
+    let mut waiting = Vec::new();
+    for number in 0..40 {
+        waiting.push(run(&lane, &format!("run {number}"), &loaded));
+        requests.push(scripted.run().await);
+    }
+    let (mut back, _) = ScriptedLane::rejoin(&scene, &welcome.session, &[]).await;
+    for request in requests {
+        assert_eq!(back.run().await, request);
+    }
+    assert!(scripted.closes_without_a_word().await);
+    waiting.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test]
 async fn a_lane_that_stays_away_too_long_has_lost_its_state() {
     let options = LaneOptions { grace: Duration::from_millis(50), ..LaneOptions::default() };
     let Running { scene, scripted, welcome, lane, outcome, loaded, .. } = running(options).await;

@@ -9,6 +9,7 @@ use holdfast_wire::{
     Resume, StepTiming, StorageInfo, StorageKind, TensorSlice, ToLane, WasmInfo, WebGpuInfo,
     WebNnInfo, WeightTraffic, Welcome, split,
 };
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
@@ -18,8 +19,8 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use super::{Scene, within};
 
 /// A lane by a script.
-pub(crate) struct ScriptedLane {
-    pub(crate) socket: WebSocketStream<TcpStream>,
+pub(crate) struct ScriptedLane<S = TcpStream> {
+    pub(crate) socket: WebSocketStream<S>,
     assembler: Assembler<ToLane>,
     messages: u32,
 }
@@ -30,9 +31,19 @@ pub(crate) async fn open(
     protocols: &str,
     origin: Option<&str>,
 ) -> Result<ScriptedLane, Error> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    open_over(stream, &format!("ws://{address}/lane"), protocols, origin).await
+}
+
+/// Opens a socket over a connection that is there.
+pub(crate) async fn open_over<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    to: &str,
+    protocols: &str,
+    origin: Option<&str>,
+) -> Result<ScriptedLane<S>, Error> {
     within(async {
-        let stream = TcpStream::connect(address).await.unwrap();
-        let mut request = format!("ws://{address}/lane").into_client_request()?;
+        let mut request = to.into_client_request()?;
         let headers = request.headers_mut();
         headers.insert("sec-websocket-protocol", protocols.parse().unwrap());
         if let Some(origin) = origin {
@@ -46,7 +57,7 @@ pub(crate) async fn open(
     .await
 }
 
-impl ScriptedLane {
+impl ScriptedLane<TcpStream> {
     /// A socket that has not said hello.
     pub(crate) async fn open(scene: &Scene) -> ScriptedLane {
         let protocols = format!("holdfast.v1, holdfast.token.{}", scene.token());
@@ -76,7 +87,9 @@ impl ScriptedLane {
             other => panic!("not welcome: {other:?}"),
         }
     }
+}
 
+impl<S: AsyncRead + AsyncWrite + Unpin> ScriptedLane<S> {
     pub(crate) async fn say(&mut self, message: &FromLane, body: &[Bytes]) {
         self.messages += 1;
         for frame in split(self.messages, message, body).unwrap() {
@@ -96,6 +109,11 @@ impl ScriptedLane {
                 return close;
             }
         }
+    }
+
+    /// Whether nothing comes before the socket is closed.
+    pub(crate) async fn closes_without_a_word(&mut self) -> bool {
+        self.try_hear().await.is_err()
     }
 
     async fn try_hear(&mut self) -> Result<(ToLane, Bytes), Option<CloseFrame>> {
