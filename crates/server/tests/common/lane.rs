@@ -167,6 +167,7 @@ pub(crate) fn loaded(request: u64) -> FromLane {
         create_ms: 1.0,
         warm_up_ms: None,
         warm_up_error: None,
+        placement: None,
     }
 }
 
