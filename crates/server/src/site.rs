@@ -50,7 +50,11 @@ impl Site {
     pub(crate) fn is_called(&self, host: &str) -> bool {
         let (name, port) = split_port(host);
         let usual_port = if self.certificate.is_some() { 443 } else { 80 };
-        let port = port.map_or(Some(usual_port), |digits| digits.parse().ok());
+        let is_number = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let port = port.map_or(Some(usual_port), |text| {
+            // Parsing would take a sign, too.
+            Some(text).filter(is_number).and_then(|digits| digits.parse().ok())
+        });
         port == Some(self.port) && (is_loopback(name) || self.is_certified_for(name))
     }
 

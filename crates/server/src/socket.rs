@@ -18,9 +18,10 @@ use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
-use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, Frame};
+use tokio_tungstenite::tungstenite::protocol::frame::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_util::sync::CancellationToken;
@@ -35,9 +36,6 @@ const FRAMES: usize = 8;
 
 /// How long the other side may take to say goodbye.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
-
-/// Large messages leave in pieces of this size: what is buffered stays small.
-const PIECE: usize = 256 << 10;
 
 /// `GET /lane`: becomes a WebSocket for those who know the token.
 pub(crate) async fn lane(State(context): State<Arc<Context>>, mut request: Request) -> Response {
@@ -110,8 +108,7 @@ async fn serve(context: Arc<Context>, upgrade: OnUpgrade, waiting: OwnedSemaphor
     };
     let limits = WebSocketConfig::default()
         .max_frame_size(Some(FRAME_LIMIT))
-        .max_message_size(Some(FRAME_LIMIT))
-        .write_buffer_size(PIECE);
+        .max_message_size(Some(FRAME_LIMIT));
     let socket = WebSocketStream::from_raw_socket(upgraded, Role::Server, Some(limits)).await;
     let (outgoing, to_browser) = mpsc::channel(FRAMES);
     let (from_browser, incoming) = mpsc::channel(FRAMES);
@@ -189,6 +186,10 @@ async fn read(
             Some(Err(error @ Error::Capacity(_))) => {
                 break Some((CloseCode::Size, error.to_string()));
             }
+            // A line that was cut is nobody's fault.
+            None | Some(Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => {
+                break None;
+            }
             Some(Err(error @ (Error::Protocol(_) | Error::Utf8(_)))) => {
                 break Some((CloseCode::Protocol, error.to_string()));
             }
@@ -196,7 +197,6 @@ async fn read(
                 tracing::debug!(%error, "a socket was cut");
                 break None;
             }
-            None => break None,
         }
     };
     if let Some((code, how)) = broken {
@@ -220,7 +220,7 @@ async fn write(
 ) -> SplitSink<Socket, Message> {
     let _ending = ending.clone().drop_guard();
     while let Some(frame) = to_browser.recv().await {
-        if let Err(error) = send(&mut sink, frame).await {
+        if let Err(error) = sink.send(Message::Binary(frame)).await {
             tracing::debug!(%error, "a socket was cut");
             return sink;
         }
@@ -230,19 +230,4 @@ async fn write(
     // It may be closed already.
     let _ = sink.send(Message::Close(Some(close))).await;
     sink
-}
-
-/// Sends one message, in pieces if it is large.
-async fn send(sink: &mut SplitSink<Socket, Message>, mut frame: Bytes) -> Result<(), Error> {
-    if frame.len() <= PIECE {
-        return sink.send(Message::Binary(frame)).await;
-    }
-    let mut kind = Data::Binary;
-    while !frame.is_empty() {
-        let piece = frame.split_to(frame.len().min(PIECE));
-        let piece = Frame::message(piece, OpCode::Data(kind), frame.is_empty());
-        sink.send(Message::Frame(piece)).await?;
-        kind = Data::Continue;
-    }
-    Ok(())
 }

@@ -227,7 +227,7 @@ class OrtEngine implements Engine {
     }
   }
 
-  async #warmUp(files: SegmentFiles): Promise<Omit<LoadTimes, "createMs">> {
+  async #warmUp(files: SegmentFiles): Promise<Pick<LoadTimes, "warmUpMs" | "warmUpError">> {
     const started = performance.now();
     try {
       await this.#runProgram(zeros(files), () => undefined);

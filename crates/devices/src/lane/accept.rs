@@ -100,8 +100,10 @@ impl Lanes {
                 return Err(JoinError::Refused(reason));
             }
         };
+        let opened = lane.open(resume.as_ref());
+        // Only now can it be heard, which is what others wait for.
         self.changed();
-        lane.serve(link, assembler, resume.as_ref()).await;
+        lane.serve(link, assembler, opened).await;
         if lane.gone().is_some() {
             self.joined().lanes.retain(|other| !Arc::ptr_eq(&other.shared, &lane.shared));
             self.changed();

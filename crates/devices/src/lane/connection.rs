@@ -23,6 +23,13 @@ pub struct Link {
 /// How long what was said last may take to leave.
 const FAREWELL_LIMIT: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// A connection that counts as the lane's own from now on.
+pub(super) struct Opened {
+    number: u32,
+    /// Tells when it has to end, and why.
+    ended: watch::Receiver<Option<String>>,
+}
+
 /// Why a connection ended.
 enum End {
     /// The line: the lane may come back.
@@ -32,14 +39,13 @@ enum End {
 }
 
 impl Lane {
-    /// Serves a connection until it ends. The lane's hello has been read from it.
+    /// Serves a connection that was opened until it ends.
     pub(super) async fn serve(
         &self,
         mut link: Link,
         mut assembler: Assembler<FromLane>,
-        resume: Option<&Resume>,
+        Opened { number, mut ended }: Opened,
     ) {
-        let (number, mut ended) = self.open(resume);
         let (heard, listen) = watch::channel(Instant::now());
         let end = tokio::select! {
             end = self.read(&mut link.incoming, &mut assembler, &heard) => end,
@@ -89,7 +95,7 @@ impl Lane {
     }
 
     /// Takes a connection up: greets, and asks again what the lane does not know of.
-    fn open(&self, resume: Option<&Resume>) -> (u32, watch::Receiver<Option<String>>) {
+    pub(super) fn open(&self, resume: Option<&Resume>) -> Opened {
         let shared = &self.shared;
         let mut state = self.state();
         state.diagnostics.connections += 1;
@@ -104,7 +110,8 @@ impl Lane {
             Connection::Down { since } => state.diagnostics.away += since.elapsed(),
             gone @ Connection::Gone { .. } => {
                 state.connection = gone;
-                return (number, watch::channel(Some("the lane is gone".to_owned())).1);
+                let ended = watch::channel(Some("the lane is gone".to_owned())).1;
+                return Opened { number, ended };
             }
         }
         state.outbox = Default::default();
@@ -144,7 +151,7 @@ impl Lane {
         if resume.is_some() {
             self.emit(Event::Reconnected);
         }
-        (number, ended)
+        Opened { number, ended }
     }
 
     /// After a cut: waits for the lane to come back, and lets it go if it does not.

@@ -1,0 +1,1 @@
+//! The commands that use a browser, as a person types them.

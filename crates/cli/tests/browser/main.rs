@@ -1,0 +1,10 @@
+//! A real browser runs real models: the packaged Chromium, started by the real program's guard,
+//! served by the real server.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+mod commands;
+mod computing;
+mod losing;
+mod proxy;
+mod returning;
+mod rig;
