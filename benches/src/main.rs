@@ -3,34 +3,43 @@
 //! Every figure is a ratio to a peer or to a limit in the same run, and every run is recorded
 //! under `benches/runs/`. A row that misses its goal says so; the goal stays.
 
+mod compare;
+mod lane;
 mod machine;
 mod python;
 mod record;
 mod spine;
 mod timing;
 
+use std::process::ExitCode;
+
 use anyhow::{Context, Result, bail};
 
 use record::Record;
 
-fn main() -> Result<()> {
+fn main() -> Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // Browsers are owned by a process of their own, which is this program too.
+    if arguments == [lane::GUARD] {
+        return Ok(lane::guard());
+    }
     // Memory is measured in processes of their own, which are this program again.
     if let [flag, part, rest @ ..] = arguments.as_slice()
         && flag == "--child"
     {
-        return spine::child(part, rest);
+        return spine::child(part, rest).map(|()| ExitCode::SUCCESS);
     }
     let (suite, only) = parse(&arguments)?;
     let mut record = Record::open(&suite)?;
     match suite.as_str() {
         "spine" => spine::run(&mut record, &only)?,
-        other => bail!("there is no suite `{other}`; there is: spine"),
+        "lane" => lane::run(&mut record, &only)?,
+        other => bail!("there is no suite `{other}`; there are: spine, lane"),
     }
     let path = record.save()?;
     record.print();
     println!("\nrecorded in {}", path.display());
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Which parts to run; empty for all.

@@ -53,6 +53,11 @@ impl Record {
         })
     }
 
+    /// Notes a version that only this suite has to do with.
+    pub(crate) fn version(&mut self, of: &str, version: &str) {
+        self.versions.insert(of.to_owned(), version.to_owned());
+    }
+
     /// Adds a figure and says it at once.
     pub(crate) fn add(
         &mut self,
@@ -63,6 +68,8 @@ impl Record {
         peer: &str,
         goal: Goal,
     ) {
+        // JSON has no infinity.
+        let value = value.clamp(f64::MIN, f64::MAX);
         let (goal, holds) = match goal {
             Goal::AtMost(bound) => (format!("≤ {bound}"), Some(value <= bound)),
             Goal::AtLeast(bound) => (format!("≥ {bound}"), Some(value >= bound)),

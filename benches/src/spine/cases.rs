@@ -19,7 +19,7 @@ pub(crate) struct Case {
     /// The ONNX file.
     pub(crate) file: &'static str,
     /// Dimensions for inputs whose own are not fixed, by name.
-    dims: &'static [(&'static str, &'static [usize])],
+    pub(crate) dims: &'static [(&'static str, &'static [usize])],
 }
 
 impl Case {

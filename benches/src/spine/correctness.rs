@@ -3,10 +3,10 @@
 use std::fs::File;
 
 use anyhow::{Context, Result};
-use holdfast_graph::Tensor;
 use holdfast_models::input::{Pooling, PoolingMode, Sidecars, Source, TextInput, npy, pool};
 
 use super::cases::{Bench, MINILM, REAL, inputs};
+use crate::compare::difference;
 use crate::record::{Goal, Record};
 use crate::{machine, python};
 
@@ -69,14 +69,4 @@ fn text(record: &mut Record, bench: &Bench) -> Result<()> {
         Goal::AtLeast(0.99999),
     );
     Ok(())
-}
-
-fn difference(ours: &Tensor, theirs: &Tensor) -> Result<f64> {
-    anyhow::ensure!(ours.dims() == theirs.dims(), "{:?} is not {:?}", ours.dims(), theirs.dims());
-    let pairs = ours.to_vec::<f32>()?.into_iter().zip(theirs.to_vec::<f32>()?);
-    // A number that is not one differs from everything.
-    let worst = pairs.map(|(a, b)| f64::from((a - b).abs())).fold(0.0, |worst: f64, difference| {
-        if difference.is_nan() { f64::INFINITY } else { worst.max(difference) }
-    });
-    Ok(worst)
 }

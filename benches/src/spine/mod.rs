@@ -1,6 +1,6 @@
 //! The suite `spine`: what "1 of 5" must show.
 
-mod cases;
+pub(crate) mod cases;
 mod correctness;
 mod memory;
 mod reading;

@@ -155,8 +155,13 @@ function declared(value: InferenceSession.ValueMetadata, bound: Record<string, n
     throw new EngineError("device", `\`${value.name}\` is not a tensor`);
   }
   const size = (dim: number | string) =>
-    typeof dim === "string" ? (bound[dim] ?? null) : dim >= 0 ? dim : null;
+    typeof dim === "string" ? (bound[dim] ?? null) : isSaid(dim) ? dim : null;
   // ONNX Runtime gives no dimensions both for a scalar and for a value of unknown rank.
   const dims = value.shape.length > 0 ? value.shape.map(size) : null;
   return { name: value.name, dtype: dtypeOfOrt(value.type).name, dims };
+}
+
+/** A dimension without size and name is -1, which ONNX Runtime Web reads as an unsigned number. */
+function isSaid(dim: number): boolean {
+  return dim >= 0 && dim < 2 ** 31;
 }

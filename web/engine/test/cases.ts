@@ -19,6 +19,7 @@ import {
   output,
   product,
   sum,
+  unsized,
 } from "./fixture.ts";
 
 export const BACKENDS: readonly Backend[] = ["wasm", "webgpu", "webnn"];
@@ -191,6 +192,18 @@ export const CASES: readonly Case[] = [
       await fails(run({ x: "nothing" }), "caller", "`x`", "`nothing`");
       await fails(run({ x: X }, "z"), "caller", "output `z`", "it has y");
       equal(output(await run({ x: X }), "y"), Y);
+    },
+  },
+  {
+    name: "takes any size where the graph says none, and no other where it does",
+    backends: ["wasm", "webgpu"],
+    async run(fixture) {
+      await fixture.load(unsized());
+      const run = (x: typeof X) =>
+        fixture.run([{ segment: "unsized", inputs: { x }, outputs: { y: { returned: true } } }]);
+      equal(output(await run(f32([1, 2], [1, 2])), "y"), [-1, -2]);
+      equal(output(await run(f32([2, 2], [1, 2, 3, 4])), "y"), [-1, -2, -3, -4]);
+      await fails(run(f32([1, 3], [1, 2, 3])), "caller", "`x`", "f32[?, 2]", "f32[1, 3]");
     },
   },
   {

@@ -170,6 +170,17 @@ export function identity(dtype: ValueSpec["dtype"]): SegmentFiles {
   return files(`identity of ${dtype}`, graph, { outputs: ["y"] });
 }
 
+/** `y = -x` on rows of two; how many, the graph neither says nor names. */
+export function unsized(): SegmentFiles {
+  const value = (name: string) => ({ name, dtype: "f32" as const, dims: [null, 2] });
+  const graph = writeOnnx({
+    nodes: [{ op: "Neg", inputs: ["x"], outputs: ["y"] }],
+    inputs: [value("x")],
+    outputs: [value("y")],
+  });
+  return files("unsized", graph, { outputs: ["y"] });
+}
+
 export function files(
   segment: string,
   graph: Uint8Array<ArrayBuffer>,

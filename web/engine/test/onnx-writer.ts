@@ -12,7 +12,8 @@ export interface GraphSpec {
 export interface ValueSpec {
   name: string;
   dtype: keyof typeof ELEMENT_TYPES;
-  dims: (number | string)[];
+  /** A size, a name, or null where the graph says nothing. */
+  dims: (number | string | null)[];
 }
 
 export interface WeightSpec {
@@ -51,9 +52,11 @@ function writeNode(node: GraphSpec["nodes"][number]): number[] {
 }
 
 function writeValue({ name, dtype, dims }: ValueSpec): number[] {
-  const sizes = dims.map((dim) =>
-    bytesField(1, typeof dim === "number" ? numberField(1, dim) : textField(2, dim)),
-  );
+  const size = (dim: number | string | null) => {
+    if (dim === null) return [];
+    return typeof dim === "number" ? numberField(1, dim) : textField(2, dim);
+  };
+  const sizes = dims.map((dim) => bytesField(1, size(dim)));
   const tensor = message([numberField(1, ELEMENT_TYPES[dtype]), bytesField(2, message(sizes))]);
   return message([textField(1, name), bytesField(2, bytesField(1, tensor))]);
 }

@@ -1,0 +1,30 @@
+//! The suite `lane`: what "2 of 5" must show, in the packaged Chromium.
+
+mod correctness;
+mod models;
+mod rig;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::Only;
+use crate::record::Record;
+
+/// The argument that makes this program the guard of a browser.
+pub(crate) const GUARD: &str = "--guard";
+
+pub(crate) fn guard() -> ExitCode {
+    holdfast_browsers::guard::run()
+}
+
+pub(crate) fn run(record: &mut Record, only: &Only) -> Result<()> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        if only.wants("W1") {
+            correctness::run(record).await?;
+        }
+        Ok(())
+    })
+}
