@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use holdfast_browsers::Kind;
+use holdfast_devices::ModelKind;
 use holdfast_models::Store;
 use holdfast_pool::Choices;
 
@@ -270,6 +271,17 @@ pub(crate) struct BrowserArgs {
     /// Start the browser with a window
     #[arg(long)]
     pub(crate) window: bool,
+    /// Wait this many times as long before a kind of model in a browser counts as hung: text,
+    /// vision, audio, generation, multimodal, other; or `large` for large inputs; may be repeated
+    #[arg(long, value_name = "KIND=FACTOR", value_parser = parse_patience)]
+    pub(crate) patience: Vec<(Patience, f64)>,
+}
+
+/// What a user can be more patient with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Patience {
+    Kind(ModelKind),
+    LargeInputs,
 }
 
 #[derive(clap::Args)]
@@ -378,6 +390,22 @@ fn parse_dim(text: &str) -> Result<(String, usize), String> {
     let (name, size) = text.split_once('=').ok_or("expected NAME=SIZE, such as batch_size=8")?;
     let size = size.parse().map_err(|_| format!("`{size}` is not a size"))?;
     Ok((name.to_owned(), size))
+}
+
+fn parse_patience(text: &str) -> Result<(Patience, f64), String> {
+    let (name, factor) = text.split_once('=').ok_or("expected KIND=FACTOR, such as vision=3")?;
+    let what = match name {
+        "large" => Patience::LargeInputs,
+        "text" => Patience::Kind(ModelKind::Text),
+        "vision" => Patience::Kind(ModelKind::Vision),
+        "audio" => Patience::Kind(ModelKind::Audio),
+        "generation" => Patience::Kind(ModelKind::Generation),
+        "multimodal" => Patience::Kind(ModelKind::Multimodal),
+        "other" => Patience::Kind(ModelKind::Other),
+        _ => return Err(format!("`{name}` is not a kind of model")),
+    };
+    let factor = factor.parse().ok().filter(|factor| (0.01..=10_000.0).contains(factor));
+    Ok((what, factor.ok_or("the factor has to be a number between 0.01 and 10000")?))
 }
 
 fn parse_input(text: &str) -> Result<(String, PathBuf), String> {

@@ -283,3 +283,110 @@ fn chain(error: &dyn std::error::Error) -> String {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no code panics while holding this lock")
 }
+
+#[cfg(test)]
+mod tests {
+    use holdfast_devices::ModelKind;
+    use holdfast_graph::{DataType, Model, encode};
+    use holdfast_models::ImportOptions;
+    use holdfast_testkit::{Builder, named};
+
+    use super::*;
+
+    fn doubling() -> Model {
+        let mut builder = Builder::new("doubling", 0);
+        builder.input("x", DataType::F32, &[named("n")]);
+        let sum = builder.node("Add", &["x", "x"], &[]);
+        builder.output("y", &sum, DataType::F32, &[named("n")]);
+        builder.finish().unwrap()
+    }
+
+    /// A pool without a browser, and a request for what doubles its input.
+    fn pool(folder: &std::path::Path, choices: &str) -> (Pool, Request) {
+        let path = folder.join("doubling.onnx");
+        std::fs::write(&path, encode(&doubling())).unwrap();
+        let store = Arc::new(Store::open(folder.join("home")).unwrap());
+        let imported = store.import(&path, &ImportOptions::default(), &mut |_| ()).unwrap();
+        let options = PoolOptions {
+            cpu: CpuOptions::default(),
+            lanes: LaneOptions::default(),
+            browser: None,
+            progress: Arc::new(|_| ()),
+        };
+        let input = Tensor::from_slice(&[2], &[1f32, 2.0]).unwrap();
+        let request = Request {
+            graph: imported.manifest.components[0].graph.clone(),
+            kind: ModelKind::Other,
+            inputs: vec![("x".to_owned(), input)],
+            choices: choices.parse().unwrap(),
+            deadline: None,
+        };
+        (Pool::new(store, options).unwrap(), request)
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_had_is_passed_over_and_said() {
+        let folder = tempfile::tempdir().unwrap();
+        for choices in ["cpu", "wasm,cpu", "auto"] {
+            let (pool, request) = pool(folder.path(), choices);
+            let answer = pool.run(&request).await.unwrap();
+            let doubled = answer.outcome.output("y").unwrap();
+            assert_eq!(doubled.to_vec::<f32>().unwrap(), [2.0, 4.0]);
+            assert_eq!(answer.outcome.device.backend, "cpu");
+            let passed_over: Vec<String> =
+                answer.passed_over.iter().map(|passed| passed.reason.clone()).collect();
+            let expected: Vec<String> = match choices {
+                "cpu" => vec![],
+                "wasm,cpu" => vec!["no browser with wasm has joined".to_owned()],
+                _ => ["webgpu", "webnn"]
+                    .map(|name| format!("no browser with {name} has joined"))
+                    .to_vec(),
+            };
+            assert_eq!(passed_over, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn where_nothing_can_be_had_the_error_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pool, request) = pool(folder.path(), "browser");
+        let error = pool.run(&request).await.unwrap_err();
+        assert!(matches!(error, RunError::NoDevice(_)));
+        assert!(error.to_string().contains("wasm: no browser with wasm has joined"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_wrong_request_is_not_tried_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pool, request) = pool(folder.path(), "cpu,wasm");
+        let error = pool.run(&Request { inputs: vec![], ..request }).await.unwrap_err();
+        assert!(matches!(error, RunError::Device(error) if error.kind() == ErrorKind::Caller));
+    }
+
+    #[tokio::test]
+    async fn a_model_that_was_prepared_once_is_ready() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pool, request) = pool(folder.path(), "cpu");
+        assert!(pool.run(&request).await.unwrap().loaded.took > std::time::Duration::ZERO);
+        assert!(pool.run(&request).await.unwrap().loaded.took.is_zero());
+    }
+
+    #[test]
+    fn dimensions_are_bound_by_the_inputs() {
+        let tensor = |dims: &[usize]| Tensor::zeros(DataType::F32, dims).unwrap();
+        let value = |name: &str, dims: Vec<Dim>| Value {
+            name: name.to_owned(),
+            dtype: Some(DataType::F32),
+            dims: Some(dims),
+        };
+        let declared = [
+            value("a", vec![named("batch"), named("tokens")]),
+            value("b", vec![named("batch"), Dim::Fixed(3)]),
+        ];
+        let inputs =
+            |b: usize| vec![("a".to_owned(), tensor(&[2, 5])), ("b".to_owned(), tensor(&[b, 3]))];
+        let bound = bindings(&declared, &inputs(2)).unwrap();
+        assert_eq!(bound, [("batch".to_owned(), 2), ("tokens".to_owned(), 5)].into());
+        assert_eq!(bindings(&declared, &inputs(4)).unwrap_err().kind(), ErrorKind::Caller);
+    }
+}
