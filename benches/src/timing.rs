@@ -1,4 +1,4 @@
-//! Timing: the fastest of alternating runs.
+//! Timing: the fastest of alternating runs, or the middle of many.
 
 use std::time::{Duration, Instant};
 
@@ -23,4 +23,10 @@ pub(crate) fn alternate<const N: usize>(
         }
     }
     Ok(fastest)
+}
+
+/// The middle of some times.
+pub(crate) fn median(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
 }

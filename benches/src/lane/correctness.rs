@@ -11,6 +11,12 @@ use crate::record::{Goal, Record};
 use crate::spine::cases::{MINILM, REAL};
 
 pub(super) async fn run(record: &mut Record) -> Result<()> {
+    wasm(record).await?;
+    webnn(record).await?;
+    webgpu(record).await
+}
+
+async fn wasm(record: &mut Record) -> Result<()> {
     let rig = Rig::new().await?;
     let (browser, lane) = rig.browser(Backend::Wasm).await?;
     record.version("browser", &browser.name());
@@ -19,8 +25,10 @@ pub(super) async fn run(record: &mut Record) -> Result<()> {
         let sample = Sample::real(&rig, case, 2, 32).await?;
         compare(record, &rig, &lane, case.id, &sample, 1e-4).await?;
     }
-    rig.close(browser).await?;
+    rig.close(browser).await
+}
 
+async fn webnn(record: &mut Record) -> Result<()> {
     let rig = Rig::new().await?;
     let (browser, lane) = rig.browser(Backend::Webnn).await?;
     for case in REAL.iter().filter(|case| ["minilm", "magika"].contains(&case.id)) {
@@ -28,8 +36,10 @@ pub(super) async fn run(record: &mut Record) -> Result<()> {
         compare(record, &rig, &lane, case.id, &sample, 1e-3).await?;
     }
     refusal(record, &rig, &lane).await?;
-    rig.close(browser).await?;
+    rig.close(browser).await
+}
 
+async fn webgpu(record: &mut Record) -> Result<()> {
     let rig = Rig::new().await?;
     let (browser, lane) = rig.browser(Backend::Webgpu).await?;
     let samples = [

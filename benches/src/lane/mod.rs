@@ -1,8 +1,11 @@
 //! The suite `lane`: what "2 of 5" must show, in the packaged Chromium.
 
+mod bare;
 mod correctness;
 mod models;
+mod overhead;
 mod rig;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -24,6 +27,12 @@ pub(crate) fn run(record: &mut Record, only: &Only) -> Result<()> {
     runtime.block_on(async {
         if only.wants("W1") {
             correctness::run(record).await?;
+        }
+        if only.wants("W2") {
+            overhead::run(record).await?;
+        }
+        if only.wants("W3") {
+            wire::run(record).await?;
         }
         Ok(())
     })

@@ -19,7 +19,7 @@ export interface Engine {
   load(segment: SegmentFiles, onPhase: (phase: LoadPhase) => void): Promise<LoadTimes>;
   /** Lets a segment go. */
   unload(segment: string): Promise<void>;
-  /** Keeps a tensor on the device, replacing one of the same name. */
+  /** Keeps a tensor on the device, replacing one of the same name. Its bytes are the engine's now. */
   put(name: string, tensor: HostTensor): Promise<void>;
   /** Reads a kept tensor back. */
   get(name: string): Promise<HostTensor>;

@@ -22,8 +22,10 @@ export class HostPlace implements Place {
   }
 
   async upload(tensor: HostTensor): Promise<Resident> {
-    // The caller's bytes may be a window of something much larger.
-    return hostResident(this.#ort, { ...tensor, bytes: tensor.bytes.slice() });
+    // The caller's bytes may be a window of something much larger, which must not stay with them.
+    const { bytes } = tensor;
+    const isWhole = bytes.byteLength === bytes.buffer.byteLength;
+    return hostResident(this.#ort, isWhole ? tensor : { ...tensor, bytes: bytes.slice() });
   }
 
   receive(output: Tensor): Resident {

@@ -24,6 +24,7 @@ export class Outbox {
   readonly #large: { request: number | null; frames: Iterator<Bytes, void> }[] = [];
   #stopPolling: (() => void) | null = null;
   #nextId = 0;
+  #room = new ArrayBuffer(0);
 
   constructor(socket: Socket, clock: Clock) {
     this.#socket = socket;
@@ -31,7 +32,7 @@ export class Outbox {
   }
 
   send({ message, body }: Letter): void {
-    const frames = split(this.#nextId, message, body);
+    const frames = split(this.#nextId, message, body, (byteLen) => this.#frame(byteLen));
     this.#nextId = (this.#nextId + 1) % 2 ** 32;
     const request = requestOf(message);
     if (bodyBytes(body) <= SMALL_BODY_BYTES && !this.#isSending(request)) {
@@ -51,6 +52,15 @@ export class Outbox {
   /** An outcome must not overtake the parts before it. */
   #isSending(request: number | null): boolean {
     return request !== null && this.#large.some((waiting) => waiting.request === request);
+  }
+
+  /**
+   * All frames are put together in the same place: a socket copies what it sends, and memory that
+   * is new costs more than the copy.
+   */
+  #frame(byteLen: number): Bytes {
+    if (this.#room.byteLength < byteLen) this.#room = new ArrayBuffer(byteLen);
+    return new Uint8Array(this.#room, 0, byteLen);
   }
 
   #pump(): void {

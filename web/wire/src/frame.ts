@@ -25,6 +25,9 @@ export class FrameError extends Error {
   override readonly name = "FrameError";
 }
 
+/** Where a frame of so many bytes is put together. */
+export type Room = (byteLen: number) => Bytes;
+
 /**
  * Splits a message into frames, lazily: each is made when it is asked for, so that a large body is
  * never there twice. `id` tells it apart from other messages under way on this connection.
@@ -33,6 +36,7 @@ export function* split(
   id: number,
   message: { type: string },
   body: readonly Uint8Array[] = [],
+  room: Room = (byteLen) => new Uint8Array(byteLen),
 ): Generator<Bytes, void, undefined> {
   const bodyLen = body.reduce((sum, piece) => sum + piece.length, 0);
   if (bodyLen > BODY_LIMIT) {
@@ -45,9 +49,10 @@ export function* split(
   do {
     const carried = Math.min(left, FRAME_BODY_LIMIT);
     const start = bodyStart(header.length);
-    const frame = new Uint8Array(start + carried);
-    new DataView(frame.buffer).setUint32(0, header.length, true);
+    const frame = room(start + carried);
+    new DataView(frame.buffer, frame.byteOffset).setUint32(0, header.length, true);
     frame.set(header, 4);
+    frame.fill(0, 4 + header.length, start);
     for (let filled = 0; filled < carried; ) {
       const piece = body[at] as Uint8Array;
       const part = piece.subarray(taken, taken + carried - filled);

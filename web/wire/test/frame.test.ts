@@ -68,6 +68,16 @@ test.each([
   expect(Buffer.compare(received.at(-1)?.body ?? patterned(1), Buffer.concat(pieces))).toBe(0);
 });
 
+test("frames can be put together in the same place, one after the other", () => {
+  const used = patterned(FRAME_LIMIT);
+  const body = [patterned(FRAME_BODY_LIMIT + 3)];
+  const again = split(1, ping(1), body, (byteLen) => used.subarray(0, byteLen));
+  for (const frame of split(1, ping(1), body)) {
+    expect(Buffer.compare(again.next().value as Bytes, frame)).toBe(0);
+  }
+  expect(again.next().done).toBe(true);
+});
+
 test("mixed messages come apart again", () => {
   const bodies = [patterned(FRAME_BODY_LIMIT * 2 + 5), patterned(FRAME_BODY_LIMIT + 1)];
   const [one, other] = bodies.map((body, at) => split(at, ping(at), [body]));
