@@ -277,6 +277,14 @@ pub(crate) struct BrowserArgs {
     pub(crate) patience: Vec<(Patience, f64)>,
 }
 
+impl BrowserArgs {
+    /// Whether the user said anything about the browser.
+    pub(crate) fn is_set(&self) -> bool {
+        let BrowserArgs { browser, browser_program, window, patience } = self;
+        browser.is_some() || browser_program.is_some() || *window || !patience.is_empty()
+    }
+}
+
 /// What a user can be more patient with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Patience {

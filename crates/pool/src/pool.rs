@@ -108,25 +108,27 @@ impl Pool {
             (self.options.progress)(&format!("measuring {}", lane.info().name));
             lane.calibrate()
                 .await
-                .map_err(|error| format!("it failed its first measurement: {}", chain(&error)))?;
+                .map_err(|error| format!("it failed its first measurement: {}", explain(&error)))?;
         }
         Ok(lane)
     }
 
     /// Ends what the pool started.
     pub async fn close(&self) {
-        let browser = self.browser.lock().await.take();
-        for lane in self.lanes.all() {
-            lane.leave("Holdfast ends", false);
-        }
-        if let Some(started) = browser {
-            // The guard ends it in any case.
-            let _ = started.close().await;
+        if let Some(started) = self.browser.lock().await.take() {
+            started.close(&self.lanes).await;
         }
     }
 
     async fn lane_of_started_browser(&self, backend: Backend) -> Result<Lane, String> {
         let mut browser = self.browser.lock().await;
+        if let Some(started) = browser.as_ref()
+            && started.has_ended().await
+        {
+            // Its lanes need not be waited for, and another one is started right away.
+            started.close(&self.lanes).await;
+            *browser = None;
+        }
         if browser.is_none() {
             let joined = self.lanes.all();
             let told = joined.iter().find_map(|lane| missing(lane, backend));
@@ -136,16 +138,11 @@ impl Pool {
             };
             let link = lock(&self.door).clone().ok_or("there is no link to join by")?;
             let started = Started::start(options, &link, self.options.progress.clone()).await;
-            *browser = Some(started.map_err(|error| chain(&error))?);
+            *browser = Some(started.map_err(|error| explain(&error))?);
         }
         let started = browser.as_ref().ok_or("the browser is gone")?;
         (self.options.progress)(&format!("waiting for the browser's {} lane", backend.name()));
-        let lane = started.lane(&self.lanes, backend).await;
-        if lane.is_err() && self.lanes.all().is_empty() {
-            // It is of no use: the next request may try another.
-            *browser = None;
-        }
-        lane
+        started.lane(&self.lanes, backend).await
     }
 
     async fn attempt(
@@ -168,7 +165,7 @@ impl Pool {
         };
         // WebNN compiles for fixed sizes.
         let dims = match target {
-            Target::WebNn => self.bind(request)?,
+            Target::WebNn => self.bind(request).map_err(Failed::Choice)?,
             Target::Cpu | Target::Wasm | Target::WebGpu => BTreeMap::new(),
         };
         (self.options.progress)(&format!("preparing the model for {choice}"));
@@ -192,6 +189,10 @@ impl Pool {
             match device.run(program).await {
                 Ok(outcome) => return Ok((loaded, outcome, started.elapsed())),
                 Err(error) if again && error.kind() == ErrorKind::StateLost => again = false,
+                // The caller's own deadline has passed, wherever else it could run.
+                Err(error) if error.kind() == ErrorKind::Timeout && request.deadline.is_some() => {
+                    return Err(Failed::Request(error));
+                }
                 Err(error) => return Err(Failed::of(error)),
             }
         }
@@ -207,7 +208,7 @@ impl Pool {
         if let Some(known) = lock(&self.lowered).get(&key) {
             return Ok(known.clone());
         }
-        let lowered = self.engine.lower(graph, target, dims).await.map_err(Failed::Request)?;
+        let lowered = self.engine.lower(graph, target, dims).await.map_err(Failed::of)?;
         let mut known = lock(&self.lowered);
         if known.len() >= LOWERED_LIMIT {
             known.clear();
@@ -217,19 +218,16 @@ impl Pool {
     }
 
     /// The sizes of the named dimensions, by the inputs that are given.
-    fn bind(&self, request: &Request) -> Result<BTreeMap<String, usize>, Failed> {
-        let in_store = |error| {
-            Failed::Request(DeviceError::caused(ErrorKind::Caller, "cannot read the model", error))
-        };
-        let model = self.store.open_graph(&request.graph).map_err(in_store)?;
-        bindings(&model.inputs(), &request.inputs).map_err(Failed::Request)
+    fn bind(&self, request: &Request) -> Result<BTreeMap<String, usize>, String> {
+        let model = self.store.open_graph(&request.graph).map_err(|error| explain(&error))?;
+        bindings(&model.inputs(), &request.inputs)
     }
 }
 
 fn bindings(
     declared: &[Value],
     inputs: &[(String, Tensor)],
-) -> Result<BTreeMap<String, usize>, DeviceError> {
+) -> Result<BTreeMap<String, usize>, String> {
     let mut bound: BTreeMap<String, usize> = BTreeMap::new();
     for (name, tensor) in inputs {
         let dims =
@@ -239,9 +237,9 @@ fn bindings(
             if let Some(other) = bound.insert(dim.clone(), size)
                 && other != size
             {
-                return Err(DeviceError::caller(format!(
+                return Err(format!(
                     "the inputs disagree on the dimension `{dim}`: {other} and {size}"
-                )));
+                ));
             }
         }
     }
@@ -259,18 +257,19 @@ enum Failed {
 impl Failed {
     fn of(error: DeviceError) -> Failed {
         match error.kind() {
-            ErrorKind::Caller | ErrorKind::Timeout | ErrorKind::Cancelled => Failed::Request(error),
+            ErrorKind::Caller | ErrorKind::Cancelled => Failed::Request(error),
             ErrorKind::Device
+            | ErrorKind::Timeout
             | ErrorKind::Memory
             | ErrorKind::Busy
             | ErrorKind::StateLost
-            | ErrorKind::Protocol => Failed::Choice(chain(&error)),
+            | ErrorKind::Protocol => Failed::Choice(explain(&error)),
         }
     }
 }
 
 /// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn explain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -387,6 +386,6 @@ mod tests {
             |b: usize| vec![("a".to_owned(), tensor(&[2, 5])), ("b".to_owned(), tensor(&[b, 3]))];
         let bound = bindings(&declared, &inputs(2)).unwrap();
         assert_eq!(bound, [("batch".to_owned(), 2), ("tokens".to_owned(), 5)].into());
-        assert_eq!(bindings(&declared, &inputs(4)).unwrap_err().kind(), ErrorKind::Caller);
+        assert!(bindings(&declared, &inputs(4)).unwrap_err().contains("`batch`: 2 and 4"));
     }
 }

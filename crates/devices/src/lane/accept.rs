@@ -42,6 +42,9 @@ pub enum JoinError {
 /// How long a connection has to say hello.
 const HELLO_LIMIT: Duration = Duration::from_secs(15);
 
+/// Requests that a lane may know of when it comes back.
+const RESUME_LIMIT: usize = 4096;
+
 /// Lanes that may be there at the same time.
 const LANES_LIMIT: usize = 256;
 
@@ -113,6 +116,7 @@ impl Lanes {
 
     /// Finds the lane that came back, or makes a new one. The error is for the page.
     fn admit(&self, mut hello: Hello) -> Result<(Lane, Option<holdfast_wire::Resume>), String> {
+        adapter::clean(&mut hello);
         if hello.protocol != PROTOCOL_VERSION {
             return Err(format!(
                 "This page speaks version {} of the protocol and Holdfast {} speaks version \
@@ -124,6 +128,9 @@ impl Lanes {
         if !adapter::is_there(&hello) {
             let backend = hello.backend.name();
             return Err(format!("This lane is to compute on {backend}, which it says is missing."));
+        }
+        if hello.resume.as_ref().is_some_and(|resume| resume.requests.len() > RESUME_LIMIT) {
+            return Err(format!("This lane claims to know more than {RESUME_LIMIT} requests."));
         }
         let mut joined = self.joined();
         if let Some(resume) = hello.resume.take() {
@@ -181,7 +188,7 @@ async fn read_hello(
 }
 
 /// What nobody can guess.
-pub(crate) fn secret() -> String {
+pub fn secret() -> String {
     let mut bytes = [0u8; 16];
     getrandom::fill(&mut bytes).expect("the system has randomness");
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
