@@ -4,10 +4,10 @@
  */
 
 import type { Tensor } from "onnxruntime-web";
-import { dtypeNamed, dtypeOfOrt, elementCount } from "./dtypes.ts";
-import { EngineError, type HostTensor } from "./engine.ts";
-import type { OrtModule } from "./ort.ts";
-import type { Place, Resident } from "./place.ts";
+import { dtypeNamed, dtypeOfOrt, elementCount } from "#engine/dtypes";
+import { EngineError, type HostTensor } from "#engine/engine";
+import type { OrtModule } from "#engine/ort";
+import type { Place, Resident } from "#engine/place";
 
 export class HostPlace implements Place {
   readonly provider = "wasm";
@@ -39,6 +39,8 @@ export class HostPlace implements Place {
   lost(): null {
     return null;
   }
+
+  onLost(): void {}
 }
 
 /** A tensor over bytes in the memory of the page, without a copy where they are aligned. */

@@ -3,13 +3,13 @@
  */
 
 import type { InferenceSession, Tensor } from "onnxruntime-web";
-import { type Dtype, dtypeNamed, dtypeOfOrt } from "./dtypes.ts";
-import { EngineError, type HostTensor } from "./engine.ts";
-import { hostResident, hostResidentOf } from "./host.ts";
-import { Loss } from "./loss.ts";
-import type { OrtModule } from "./ort.ts";
-import type { Place, Resident } from "./place.ts";
-import { type MlContext, type MlTensor, type OpenMl, openMlContexts } from "./webnn.ts";
+import { type Dtype, dtypeNamed, dtypeOfOrt } from "#engine/dtypes";
+import { EngineError, type HostTensor } from "#engine/engine";
+import { hostResident, hostResidentOf } from "#engine/host";
+import { Loss } from "#engine/loss";
+import type { OrtModule } from "#engine/ort";
+import type { Place, Resident } from "#engine/place";
+import { type MlContext, type MlTensor, type OpenMl, openMlContexts } from "#engine/webnn";
 
 /** Opens the best kind of device that the browser gives; see `openMlContexts`. */
 export async function openMl(): Promise<OpenMl> {
@@ -102,6 +102,10 @@ export class MlPlace implements Place {
 
   lost(): string | null {
     return this.#loss.reason();
+  }
+
+  onLost(tell: (reason: string) => void): void {
+    this.#loss.listen(({ message }) => tell(message));
   }
 
   #holds(dtype: Dtype): boolean {

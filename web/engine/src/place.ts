@@ -4,7 +4,7 @@
  */
 
 import type { InferenceSession, Tensor } from "onnxruntime-web";
-import type { HostTensor } from "./engine.ts";
+import type { HostTensor } from "#engine/engine";
 
 /** A tensor on the backend. */
 export interface Resident {
@@ -36,4 +36,6 @@ export interface Place {
   fenced<T>(work: () => Promise<T>): Promise<T>;
   /** Why the backend is gone, or null. */
   lost(): string | null;
+  /** Calls back when the backend is gone. */
+  onLost(tell: (reason: string) => void): void;
 }

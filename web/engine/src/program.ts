@@ -3,11 +3,11 @@
  * steps staying on the device.
  */
 
+import { EngineError, type HostOutput, type Program, type ProgramStep } from "#engine/engine";
+import { toEngineError } from "#engine/failure";
+import type { Place, Resident } from "#engine/place";
+import type { Declared, Session } from "#engine/session";
 import type { StepTiming } from "#wire/messages";
-import { EngineError, type HostOutput, type Program, type ProgramStep } from "./engine.ts";
-import { toEngineError } from "./failure.ts";
-import type { Place, Resident } from "./place.ts";
-import type { Declared, Session } from "./session.ts";
 
 /** What a program needs of the engine. */
 export interface Surroundings {
@@ -17,8 +17,8 @@ export interface Surroundings {
   inline(tensor: { dtype: string; dims: number[]; bytes: Uint8Array<ArrayBuffer> }): Resident;
   /** Throws if the program is to end. */
   checkCancelled(): void;
-  /** The session failed while it ran. */
-  failed(session: Session): Promise<void>;
+  /** The session failed while it ran. True if it had to be let go. */
+  failed(session: Session): Promise<boolean>;
   onPart(outputs: HostOutput[]): void;
 }
 
@@ -185,10 +185,10 @@ async function runStep(
     });
   } catch (error) {
     const failure = toEngineError(error, "run", `step ${number} (${step.wanted.segment}) failed`);
-    if (!failure.fatal) {
-      await around.failed(step.session);
+    if (failure.fatal || !(await around.failed(step.session))) {
+      throw failure;
     }
-    throw failure;
+    throw new EngineError(failure.kind, failure.message, false, step.wanted.segment);
   }
 }
 

@@ -5,18 +5,18 @@
  */
 
 import type { InferenceSession, Tensor } from "onnxruntime-web";
-import { dtypeOfOrt } from "./dtypes.ts";
-import { EngineError, type SegmentFiles } from "./engine.ts";
-import { toEngineError } from "./failure.ts";
-import type { Ort } from "./ort.ts";
-import type { Place, Resident } from "./place.ts";
+import { dtypeOfOrt } from "#engine/dtypes";
+import { EngineError, type SegmentFiles } from "#engine/engine";
+import { toEngineError } from "#engine/failure";
+import type { Ort } from "#engine/ort";
+import type { Place, Resident } from "#engine/place";
 import {
   describePlacement,
   isWorthwhile,
   lacksOperators,
   type Placement,
   readPlacement,
-} from "./placement.ts";
+} from "#engine/placement";
 
 /** An input or output as the graph declares it; null where it does not say. */
 export interface Declared {

@@ -279,7 +279,9 @@ export const CASES: readonly Case[] = [
         fixture.run([{ segment: "product", inputs: { p, q }, outputs: { y: { returned: true } } }]);
       const [row, column] = [f32([1, 2], [1, 2]), f32([2, 1], [3, 4])];
       equal(output(await run(row, column), "y"), [11]);
-      await fails(run(row, f32([3, 1], [1, 2, 3])), "device", "step 0", "MatMul");
+      const wrong = f32([3, 1], [1, 2, 3]);
+      const error = await fails(run(row, wrong), "device", "step 0", "MatMul");
+      equal(error.lostSegment, fixture.backend === "wasm" ? null : "product");
       if (fixture.backend !== "wasm") {
         await fails(run(f32([1, 2], [10, 20]), column), "state_lost", "product", "loaded again");
         await fixture.load(product());
@@ -449,6 +451,32 @@ export const CASES: readonly Case[] = [
     async run(fixture) {
       fixture.gpu?.destroy();
       equal((await fails(fixture.load(linear()), "device", "GPU was lost")).fatal, true, "fatal");
+    },
+  },
+  {
+    name: "tells of a device that is lost while nothing runs",
+    alone: true,
+    backends: ["webgpu", "webnn"],
+    async run(fixture) {
+      await fixture.engine.put("kept", X);
+      fixture.lose();
+      equal(/was lost/.test(await fixture.lost), true, "reason");
+      equal((await fails(fixture.engine.stats(), "device", "was lost")).fatal, true, "fatal");
+    },
+  },
+  {
+    name: "is of no use once it cannot wait for its GPU",
+    alone: true,
+    backends: ["webgpu"],
+    async run(fixture) {
+      const { mapAsync } = GPUBuffer.prototype;
+      GPUBuffer.prototype.mapAsync = async () => {
+        throw new DOMException("mapping failed", "OperationError");
+      };
+      const error = await fails(fixture.engine.put("kept", X), "device", "mapping failed");
+      GPUBuffer.prototype.mapAsync = mapAsync;
+      equal(error.fatal, true, "fatal");
+      await fails(fixture.engine.stats(), "device");
     },
   },
   {

@@ -77,7 +77,7 @@ export class Holdings {
 
   #missing(what: string): RequestError {
     return this.#lost.has(what)
-      ? new RequestError("state_lost", `${what} was lost when the engine was replaced`)
+      ? new RequestError("state_lost", `${what} was lost with its engine or session`)
       : new RequestError("caller", `${what} is not there; load or put it first`);
   }
 }

@@ -245,7 +245,7 @@ export class Lane implements LineOwner, TaskContext {
     if (!task || task.givenUp) return;
     task.givenUp = true;
     task.stop();
-    const failure = { kind, message, fatal: false };
+    const failure = { kind, message };
     if (this.#turns.remove(task)) {
       this.#fail(task, failure);
       this.advance();
@@ -308,7 +308,7 @@ export class Lane implements LineOwner, TaskContext {
     this.#answer(task.request, answer);
   }
 
-  #fail(task: Task, { kind, message }: Failure): void {
+  #fail(task: Task, { kind, message }: Pick<Failure, "kind" | "message">): void {
     if (!this.#settleTask(task)) return;
     this.#reporter.failed += 1;
     this.#reporter.noteError(`a ${task.kind} failed: ${message}`);

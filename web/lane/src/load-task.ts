@@ -47,8 +47,11 @@ export class LoadTask extends Task {
   async perform(engine: Engine): Promise<Letter> {
     const { segment, dims, warmUp, outputs, graph, weights } = this.#load;
     const fetched = this.#fetched;
-    if (!fetched)
+    if (!fetched) {
+      // Asks the engine, which says so if its device is gone and the segment with it.
+      this.context.holdings.update(await engine.stats());
       return this.#loaded({ createMs: 0, warmUpMs: null, warmUpError: null, placement: null });
+    }
     const bytes = ({ name }: BlobRef) => fetched.bytes.get(name) as Uint8Array<ArrayBuffer>;
     const files = {
       segment,

@@ -18,16 +18,19 @@ export interface Failure {
   message: string;
   /** The engine has to be replaced. */
   fatal: boolean;
+  /** The segment that the engine let go with this failure. */
+  lostSegment: string | null;
 }
 
 /** What an error says. One that nobody meant to happen is the device's. */
 export function failureOf(error: unknown): Failure {
   if (error instanceof EngineError) {
-    return { kind: error.kind, message: error.message, fatal: error.fatal };
+    const { kind, message, fatal, lostSegment } = error;
+    return { kind, message, fatal, lostSegment };
   }
   if (error instanceof RequestError) {
-    return { kind: error.kind, message: error.message, fatal: false };
+    return { kind: error.kind, message: error.message, fatal: false, lostSegment: null };
   }
   const message = error instanceof Error ? error.message : String(error);
-  return { kind: "device", message, fatal: false };
+  return { kind: "device", message, fatal: false, lostSegment: null };
 }

@@ -104,17 +104,16 @@ describe("answers", () => {
     expect(lane.socket.take()).toEqual([
       { type: "error", request: 1, kind: "caller", message: "wrong shape" },
     ]);
-    expect(lane.engine.calls.at(-1)).toBe("settle false");
     await lane.ask(run(2));
     await lane.answer(OUTCOME);
     expect(lane.engines).toHaveLength(1);
   });
 
-  test("an engine that let a segment go by itself is believed", async () => {
+  test("a segment that the engine let go is lost, and no other of its program", async () => {
     const lane = await ScriptedLane.loaded();
-    await lane.ask(run(1, "a"));
-    lane.engine.segments -= 1;
-    lane.engine.current.reject("device", "kernel failed");
+    const [trunk, head] = [run(1, "b"), run(1, "a")];
+    await lane.ask({ ...trunk, steps: [...trunk.steps, ...head.steps] });
+    lane.engine.current.reject("device", "kernel failed", false, "a");
     await settled();
     await lane.ask(run(2, "a"));
     await lane.ask(run(3, "b"));
@@ -123,6 +122,9 @@ describe("answers", () => {
       { request: 2, kind: "state_lost" },
     ]);
     expect(lane.engine.current.name).toBe("run b");
+    await lane.answer(OUTCOME);
+    await lane.ask(load(4, "a"));
+    expect(lane.engine.current.name).toBe("load a");
   });
 });
 
@@ -192,6 +194,16 @@ describe("tensors and segments", () => {
     await lane.ask(load(1, "a"));
     const traffic = { downloadedBytes: 0, cachedBytes: 0 };
     expect(lane.socket.take()).toMatchObject([{ type: "loaded", traffic, createMs: 0 }]);
+  });
+
+  test("a segment that went with its device is not told to be ready", async () => {
+    const lane = await ScriptedLane.loaded();
+    lane.engine.dead = "the GPU was lost";
+    await lane.ask(load(1, "a"));
+    expect(lane.socket.take()).toMatchObject([
+      { type: "error", request: 1, kind: "device" },
+      { type: "lost", reason: "the GPU was lost" },
+    ]);
   });
 });
 

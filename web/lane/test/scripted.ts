@@ -107,7 +107,7 @@ export class ScriptedSocket implements Socket {
 interface Call {
   name: string;
   resolve(value?: unknown): void;
-  reject(kind: ErrorKind, message?: string, fatal?: boolean): void;
+  reject(kind: ErrorKind, message?: string, fatal?: boolean, lostSegment?: string): void;
   part(outputs: HostOutput[]): void;
   phase(phase: LoadPhase): void;
 }
@@ -118,6 +118,8 @@ export class ScriptedEngine implements DisposableEngine {
   open: Call[] = [];
   terminated = false;
   cancels = 0;
+  /** Set by a test whose device is gone. */
+  dead: string | null = null;
   segments = 0;
   tensorBytes = 0;
   readonly onBroken: (reason: string) => void;
@@ -154,6 +156,7 @@ export class ScriptedEngine implements DisposableEngine {
     this.calls.push(`settle ${keep}`);
   }
   async stats() {
+    if (this.dead !== null) throw new EngineError("device", this.dead, true);
     return { segments: this.segments, tensors: 0, tensorBytes: this.tensorBytes, heapBytes: 5 };
   }
   cancel() {
@@ -191,9 +194,9 @@ export class ScriptedEngine implements DisposableEngine {
           if (name.startsWith("load")) this.segments += 1;
           resolve(value as T);
         },
-        reject: (kind, message = "scripted", fatal = false) => {
+        reject: (kind, message = "scripted", fatal = false, lostSegment) => {
           end();
-          reject(new EngineError(kind, message, fatal));
+          reject(new EngineError(kind, message, fatal, lostSegment));
         },
         part: (outputs) => listeners.onPart?.(outputs),
         phase: (phase) => listeners.onPhase?.(phase),
@@ -319,7 +322,7 @@ export function run(
   request: number,
   segment = "a",
   options: { deadlineMs?: number; keep?: string; kept?: string } = {},
-): ToLane {
+): Extract<ToLane, { type: "run" }> {
   const step = {
     segment,
     inputs: options.kept
