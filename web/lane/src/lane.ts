@@ -55,7 +55,6 @@ export class Lane implements LineOwner, TaskContext {
   #underWay: Task | null = null;
   #stopGrace: () => void = () => {};
   #session: string | null = null;
-  #lost: string | null = null;
   #restarts = 0;
 
   constructor(parts: LaneParts) {
@@ -93,11 +92,7 @@ export class Lane implements LineOwner, TaskContext {
     this.blobs.admit(welcome.blobKey, welcome.cacheLimitBytes);
     if (!welcome.resumed) this.#startEmpty();
     this.#session = welcome.session;
-    // It may have been lost on the way; where there is nothing, it is true in any case.
-    if (this.#lost !== null && this.holdings.isEmpty) {
-      this.#line.send({ type: "lost", reason: this.#lost });
-    }
-    for (const request of this.#requests.numbers()) this.#resend(request);
+    this.#send(this.#requests.letters());
   }
 
   lineChanged(state: LineState): void {
@@ -161,7 +156,7 @@ export class Lane implements LineOwner, TaskContext {
   #ask(message: Request, body: Bytes): void {
     const { request } = message;
     if (this.#requests.knows(request)) {
-      if (this.#requests.isAnswered(request)) this.#resend(request);
+      if (this.#requests.isAnswered(request)) this.#send(this.#requests.lettersOf(request));
       return;
     }
     if (!this.#requests.begin(request, body.length)) {
@@ -215,16 +210,16 @@ export class Lane implements LineOwner, TaskContext {
       task.check();
       engine = this.#ensureEngine();
       const answer = await task.perform(engine);
-      if (this.#engine === engine) this.#finish(task, answer);
-    } catch (error) {
       // An engine that is gone took its task along, and that was seen to.
+      if (this.#engine !== engine) return;
+      this.#finish(task, answer);
+    } catch (error) {
       if (engine !== null && this.#engine !== engine) return;
       const failure = failureOf(error);
-      this.#fail(task, failure);
+      // Told before the answer, so that nobody acts on the answer and still counts on what is gone.
       if (failure.fatal) this.#lose(failure.message);
+      this.#fail(task, failure);
     }
-    // Losing the engine has seen to the next one already.
-    if (this.#underWay !== task) return;
     this.#stopGrace();
     this.#underWay = null;
     this.advance();
@@ -234,7 +229,9 @@ export class Lane implements LineOwner, TaskContext {
     if (this.#engine) return this.#engine;
     const engine = this.#parts.createEngine((reason) => {
       // A task under way fails by itself, with what it was about.
-      if (this.#engine === engine && this.#underWay === null) this.#lose(reason);
+      if (this.#engine !== engine || this.#underWay !== null) return;
+      this.#lose(reason);
+      this.advance();
     });
     this.#engine = engine;
     return engine;
@@ -254,8 +251,9 @@ export class Lane implements LineOwner, TaskContext {
     if (!task.committed) this.#fail(task, failure);
     this.#engine?.cancel();
     this.#stopGrace = this.clock.after(GRACE_MS, () => {
-      this.#fail(task, failure);
       this.#lose(`the engine did not come back from ${task.kind} ${request} (${message})`);
+      this.#fail(task, failure);
+      this.advance();
     });
   }
 
@@ -263,11 +261,11 @@ export class Lane implements LineOwner, TaskContext {
   #lose(reason: string): void {
     this.#endEngine();
     this.#restarts += 1;
-    this.#lost = reason;
     this.holdings.lose();
-    this.#line.send({ type: "lost", reason });
+    const lost = letter({ type: "lost", reason });
+    this.#requests.keepLoss(lost);
+    this.#line.send(lost.message);
     this.#reporter.noteError(reason);
-    this.advance();
   }
 
   #leave(reason: string, comeBack: boolean): void {
@@ -291,7 +289,6 @@ export class Lane implements LineOwner, TaskContext {
     this.#requests.clear();
     this.#endEngine();
     this.holdings.clear();
-    this.#lost = null;
   }
 
   #endEngine(): void {
@@ -331,8 +328,8 @@ export class Lane implements LineOwner, TaskContext {
     this.#reporter.soon();
   }
 
-  #resend(request: number): void {
-    for (const { message, body } of this.#requests.letters(request)) this.#line.send(message, body);
+  #send(letters: Letter[]): void {
+    for (const { message, body } of letters) this.#line.send(message, body);
   }
 
   #mayFetch(task: LoadTask): boolean {

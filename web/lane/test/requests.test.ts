@@ -3,7 +3,7 @@
 import { describe, expect, test } from "vitest";
 import { GRACE_MS } from "#lane/lane";
 import { REQUESTS_LIMIT } from "#lane/requests";
-import { load, OUTCOME, output, put, run, ScriptedLane, settled } from "./scripted.ts";
+import { LOADED, load, OUTCOME, output, put, run, ScriptedLane, settled } from "./scripted.ts";
 
 describe("answers", () => {
   test("a program's outcome is settled before it is told", async () => {
@@ -201,8 +201,8 @@ describe("tensors and segments", () => {
     lane.engine.dead = "the GPU was lost";
     await lane.ask(load(1, "a"));
     expect(lane.socket.take()).toMatchObject([
-      { type: "error", request: 1, kind: "device" },
       { type: "lost", reason: "the GPU was lost" },
+      { type: "error", request: 1, kind: "device" },
     ]);
   });
 });
@@ -270,7 +270,7 @@ describe("loads", () => {
     const lane = await ScriptedLane.loaded();
     await lane.ask(load(1, "c"));
     await lane.ask({ type: "cancel", request: 1 });
-    await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null, placement: null });
+    await lane.answer(LOADED);
     await lane.ask(run(2, "c"));
     expect(lane.engine.calls.at(-1)).toBe("unload c");
     expect(lane.socket.take()).toMatchObject([
@@ -287,7 +287,7 @@ describe("loads", () => {
     expect(lane.blobs.held).toHaveLength(1);
     lane.blobs.held[0]?.give();
     await settled();
-    await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null, placement: null });
+    await lane.answer(LOADED);
     expect(lane.blobs.held).toHaveLength(2);
   });
 });
@@ -385,14 +385,14 @@ describe("losing the engine", () => {
     await settled();
     expect(lane.engines[0]?.terminated).toBe(true);
     expect(lane.socket.take()).toEqual([
-      { type: "error", request: 1, kind: "device", message: "the GPU was lost" },
       { type: "lost", reason: "the GPU was lost" },
+      { type: "error", request: 1, kind: "device", message: "the GPU was lost" },
     ]);
     await lane.ask(run(2));
     expect(lane.socket.take()).toMatchObject([{ type: "error", request: 2, kind: "state_lost" }]);
     expect(lane.engines).toHaveLength(1);
     await lane.ask(load(3, "a"));
-    await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null, placement: null });
+    await lane.answer(LOADED);
     await lane.ask(run(4));
     await lane.answer(OUTCOME);
     expect(lane.engines).toHaveLength(2);

@@ -4,6 +4,7 @@ import {
   EngineError,
   type HostOutput,
   type HostTensor,
+  type LoadTimes,
   type Program,
   type ProgramOutcome,
   type SegmentFiles,
@@ -129,10 +130,7 @@ export class ScriptedEngine implements DisposableEngine {
   }
 
   load(files: SegmentFiles, onPhase: (phase: LoadPhase) => void) {
-    return this.#later<{ createMs: number; warmUpMs: null; warmUpError: null; placement: null }>(
-      `load ${files.segment}`,
-      { onPhase },
-    );
+    return this.#later<LoadTimes>(`load ${files.segment}`, { onPhase });
   }
   run(program: Program, onPart: (outputs: HostOutput[]) => void) {
     const names = program.steps.map(({ segment }) => segment).join("+");
@@ -275,7 +273,7 @@ export class ScriptedLane {
     const lane = await ScriptedLane.welcome(welcome);
     for (const [at, segment] of ["a", "b"].entries()) {
       await lane.ask(load(901 + at, segment));
-      await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null, placement: null });
+      await lane.answer(LOADED);
     }
     await lane.ask(put(903, "t"), [new Uint8Array(8)]);
     await lane.answer();
@@ -307,6 +305,14 @@ export class ScriptedLane {
     await settled();
   }
 
+  /** The line that was cut is back, and the lane goes on where it was. */
+  async comeBack(): Promise<void> {
+    await this.clock.pass(100);
+    this.socket.open();
+    this.socket.take();
+    this.greet({ resumed: true });
+  }
+
   /** Cuts the line, and comes back after a while. Gives the hello. */
   async reconnect(): Promise<Hello> {
     this.socket.cut();
@@ -315,6 +321,13 @@ export class ScriptedLane {
     return this.socket.take()[0] as Extract<FromLane, { type: "hello" }>;
   }
 }
+
+export const LOADED: LoadTimes = {
+  createMs: 1,
+  warmUpMs: null,
+  warmUpError: null,
+  placement: null,
+};
 
 export const OUTCOME: ProgramOutcome = { outputs: [], steps: [{ runMs: 1, readbackMs: 0 }] };
 
