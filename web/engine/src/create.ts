@@ -189,16 +189,24 @@ class OrtEngine implements Engine {
       if (this.#dead !== null) {
         throw this.#dead;
       }
+      const heapBytes = this.#ort.heapBytes() ?? 0;
       try {
         return await work();
       } catch (error) {
-        const failure = toEngineError(error, during, what);
+        const failure = this.#withMemory(toEngineError(error, during, what), heapBytes);
         if (failure.fatal) {
           this.#dead = failure;
         }
         throw failure;
       }
     });
+  }
+
+  /** A heap that grew until it was full does not shrink: only a new engine has memory again. */
+  #withMemory(failure: EngineError, heapBytesBefore: number): EngineError {
+    const grew = (this.#ort.heapBytes() ?? 0) > heapBytesBefore;
+    const isFull = failure.kind === "memory" && grew && this.#place instanceof HostPlace;
+    return isFull ? new EngineError("memory", failure.message, true) : failure;
   }
 
   #runProgram(program: Program, onPart: (outputs: HostOutput[]) => void) {

@@ -9,6 +9,7 @@ import { hasJspi } from "#engine/ort";
 import type { Backend } from "#wire/messages";
 import {
   chain,
+  copies,
   equal,
   type Fixture,
   f32,
@@ -30,6 +31,8 @@ export interface Case {
   alone?: boolean;
   /** In a browser that does not let WebAssembly wait for promises; only where `alone`. */
   withoutJspi?: boolean;
+  /** With no more memory than that for WebAssembly; only where `alone`. */
+  heapLimitBytes?: number;
   /** All, if not said. */
   backends?: Backend[];
   run(fixture: Fixture): Promise<void>;
@@ -442,6 +445,26 @@ export const CASES: readonly Case[] = [
       await fixture.load(linear());
       const step = { segment: "linear", inputs: { x: X }, outputs: { y: { returned: true } } };
       equal(output(await fixture.run([step]), "y"), Y);
+    },
+  },
+  {
+    name: "is of no use once its heap is full, and only then",
+    alone: true,
+    heapLimitBytes: 128 * 2 ** 20,
+    backends: ["wasm"],
+    async run(fixture) {
+      await fixture.load(copies(4));
+      const run = (count: number) => {
+        const bytes = new Uint8Array(new BigInt64Array([BigInt(count)]).buffer);
+        const inputs = { x: f32([1], [1]), count: { dtype: "i64", dims: [1], bytes } };
+        return fixture.run([{ segment: "copies", inputs, outputs: { "copy 3": {} } }]);
+      };
+      await run(10);
+      // More bytes than 32 bits can count: nothing was taken.
+      equal((await fails(run(2 ** 31), "memory")).fatal, false, "fatal");
+      await run(10);
+      equal((await fails(run(10_000_000), "memory")).fatal, true, "fatal");
+      equal((await fails(run(10), "memory")).fatal, true, "fatal");
     },
   },
   {

@@ -180,6 +180,24 @@ export function chain(...operators: string[]): SegmentFiles {
   return files(operators.join(" "), graph, { outputs: ["y"] });
 }
 
+/** Copies of `x`, each with as many elements as `count` says, all of them there at once. */
+export function copies(number: number): SegmentFiles {
+  const names = Array.from({ length: number }, (_, at) => `copy ${at}`);
+  const graph = writeOnnx({
+    nodes: names.map((name, at) => ({
+      op: at === 0 ? "Expand" : "Neg",
+      inputs: at === 0 ? ["x", "count"] : [`copy ${at - 1}`],
+      outputs: [name],
+    })),
+    inputs: [
+      { name: "x", dtype: "f32", dims: [1] },
+      { name: "count", dtype: "i64", dims: [1] },
+    ],
+    outputs: names.map((name) => ({ name, dtype: "f32" as const, dims: ["count"] })),
+  });
+  return files("copies", graph, { outputs: names });
+}
+
 /** `y = p · q` with all dimensions open. */
 export function product(): SegmentFiles {
   const value = (name: string) => ({ name, dtype: "f32" as const, dims: [`${name}0`, `${name}1`] });

@@ -34,6 +34,8 @@ export interface LaneParts {
 
 /** How long an engine may take to come back from something that was given up. */
 export const GRACE_MS = 3000;
+/** How long an engine that holds nothing may stay, in case that the next load comes soon. */
+export const IDLE_MS = 1000;
 /** Blobs that may wait in memory for the engine's turn. */
 const FETCHED_BYTES_LIMIT = 1024 * 1024 * 1024;
 
@@ -54,6 +56,7 @@ export class Lane implements LineOwner, TaskContext {
   #engine: DisposableEngine | null = null;
   #underWay: Task | null = null;
   #stopGrace: () => void = () => {};
+  #stopIdle: () => void = () => {};
   #session: string | null = null;
   #restarts = 0;
 
@@ -136,9 +139,11 @@ export class Lane implements LineOwner, TaskContext {
   advance(): void {
     const task = this.#turns.next(this.#underWay);
     this.#reporter.soon();
-    if (!task) return;
-    this.#underWay = task;
-    void this.#work(task);
+    if (task) {
+      this.#underWay = task;
+      void this.#work(task);
+    }
+    this.#watchIdle();
   }
 
   failed(task: Task, error: unknown): void {
@@ -266,6 +271,18 @@ export class Lane implements LineOwner, TaskContext {
     this.#requests.keepLoss(lost);
     this.#line.send(lost.message);
     this.#reporter.noteError(reason);
+  }
+
+  /** The memory of an engine only comes back with its end: one that holds nothing may go. */
+  #watchIdle(): void {
+    this.#stopIdle();
+    const isIdle = this.#underWay === null && this.#tasks.size === 0 && this.holdings.isEmpty;
+    if (!isIdle || this.#engine === null) return;
+    this.#stopIdle = this.clock.after(IDLE_MS, () => {
+      this.#endEngine();
+      this.holdings.lose();
+      this.#reporter.soon();
+    });
   }
 
   #leave(reason: string, comeBack: boolean): void {

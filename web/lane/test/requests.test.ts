@@ -1,7 +1,7 @@
 /* Requests, one at a time: order, answers that are kept, deadlines, cancelling, losing the engine. */
 
 import { describe, expect, test } from "vitest";
-import { GRACE_MS } from "#lane/lane";
+import { GRACE_MS, IDLE_MS } from "#lane/lane";
 import { REQUESTS_LIMIT } from "#lane/requests";
 import { LOADED, load, OUTCOME, output, put, run, ScriptedLane, settled } from "./scripted.ts";
 
@@ -397,6 +397,44 @@ describe("losing the engine", () => {
     await lane.answer(OUTCOME);
     expect(lane.engines).toHaveLength(2);
     expect(lane.socket.take()).toMatchObject([{ type: "loaded" }, { type: "outcome", request: 4 }]);
+  });
+
+  test("an engine that holds nothing any more is ended, which is no loss", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask({ type: "unload", request: 1, segment: "a" });
+    await lane.ask({ type: "unload", request: 2, segment: "b" });
+    await lane.clock.pass(IDLE_MS);
+    expect(lane.engine.terminated).toBe(false);
+    await lane.ask({ type: "drop", request: 3, tensor: "t" });
+    await lane.clock.pass(IDLE_MS - 1);
+    expect(lane.engine.terminated).toBe(false);
+    await lane.clock.pass(1);
+    expect(lane.engine.terminated).toBe(true);
+    await lane.ask({ type: "stats", request: 4 });
+    await lane.ask(run(5));
+    await lane.ask(load(6, "a"));
+    await lane.answer(LOADED);
+    expect(lane.engines).toHaveLength(2);
+    expect(lane.socket.take()).toMatchObject([
+      { type: "done" },
+      { type: "done" },
+      { type: "done" },
+      { type: "stats", stats: { engineRestarts: 0, engineHeapBytes: null } },
+      { type: "error", request: 5, kind: "caller" },
+      { type: "loaded", request: 6 },
+    ]);
+  });
+
+  test("an engine that gets work before it is ended stays", async () => {
+    const lane = await ScriptedLane.welcome();
+    await lane.ask(load(1, "a"));
+    await lane.answer(LOADED);
+    await lane.ask({ type: "unload", request: 2, segment: "a" });
+    await lane.clock.pass(IDLE_MS - 1);
+    lane.blobs.holdBack = true;
+    await lane.ask(load(3, "a"));
+    await lane.clock.pass(IDLE_MS);
+    expect(lane.engine.terminated).toBe(false);
   });
 
   test("an engine that breaks while nothing runs is told too", async () => {
