@@ -93,8 +93,10 @@ class OrtEngine implements Engine {
 
   load(files: SegmentFiles, onPhase: (phase: LoadPhase) => void): Promise<LoadTimes> {
     return this.#turn("load", `segment ${files.segment} cannot be loaded`, async () => {
-      if (this.#sessions.has(files.segment)) {
-        return { createMs: 0, warmUpMs: null, warmUpError: null, placement: null };
+      const ready = this.#sessions.get(files.segment);
+      if (ready !== undefined) {
+        const placement = ready.placement && describePlacement(ready.placement);
+        return { createMs: 0, warmUpMs: null, warmUpError: null, placement };
       }
       onPhase("create");
       const started = performance.now();

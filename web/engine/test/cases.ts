@@ -254,6 +254,7 @@ export const CASES: readonly Case[] = [
         const files = chain(...operators);
         const { placement } = await fixture.load(files);
         equal(placement, "1 of 4 nodes on the processor (Hardmax)");
+        equal((await fixture.load(files)).placement, placement, "placement when loaded again");
         for (const input of [x, "x"]) {
           const outcome = await fixture.run([
             {

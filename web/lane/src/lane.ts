@@ -381,7 +381,7 @@ export class Lane implements LineOwner, TaskContext {
       line: this.#line.state,
       running: this.#underWay?.kind ?? null,
       waiting: this.#turns.length,
-      segmentBytes: [...this.holdings.segments.values()].reduce((sum, bytes) => sum + bytes, 0),
+      segmentBytes: this.holdings.segmentBytes,
       downloads: downloads.totalBytes > 0 ? downloads : null,
       stats: this.#stats(),
     };

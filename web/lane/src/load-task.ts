@@ -50,7 +50,8 @@ export class LoadTask extends Task {
     if (!fetched) {
       // Asks the engine, which says so if its device is gone and the segment with it.
       this.context.holdings.update(await engine.stats());
-      return this.#loaded({ createMs: 0, warmUpMs: null, warmUpError: null, placement: null });
+      const placement = this.context.holdings.segments.get(segment)?.placement ?? null;
+      return this.#loaded({ createMs: 0, warmUpMs: null, warmUpError: null, placement });
     }
     const bytes = ({ name }: BlobRef) => fetched.bytes.get(name) as Uint8Array<ArrayBuffer>;
     const files = {
@@ -66,7 +67,7 @@ export class LoadTask extends Task {
       await engine.unload(segment);
     } else {
       this.committed = true;
-      this.context.holdings.segmentLoaded(segment, this.totalBytes);
+      this.context.holdings.segmentLoaded(segment, this.totalBytes, times.placement);
     }
     this.context.holdings.update(await engine.stats());
     return this.#loaded(times);

@@ -191,9 +191,15 @@ describe("tensors and segments", () => {
 
   test("a segment that is ready is told so at once", async () => {
     const lane = await ScriptedLane.loaded();
-    await lane.ask(load(1, "a"));
+    const placement = "1 of 4 nodes on the processor (Hardmax)";
+    await lane.ask(load(1, "c"));
+    await lane.answer({ ...LOADED, placement });
+    lane.socket.take();
+    await lane.ask(load(2, "c"));
     const traffic = { downloadedBytes: 0, cachedBytes: 0 };
-    expect(lane.socket.take()).toMatchObject([{ type: "loaded", traffic, createMs: 0 }]);
+    expect(lane.socket.take()).toMatchObject([
+      { type: "loaded", request: 2, traffic, createMs: 0, placement },
+    ]);
   });
 
   test("a segment that went with its device is not told to be ready", async () => {
