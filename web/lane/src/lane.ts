@@ -11,14 +11,14 @@ import { type LaneStatus, StatusReporter } from "#lane/lane-status";
 import { Line, type LineOwner, type LineState } from "#lane/line";
 import { LoadTask } from "#lane/load-task";
 import type { Letter } from "#lane/outbox";
-import { type Failure, failureOf } from "#lane/request-error";
+import { cut, type Failure, failureOf } from "#lane/request-error";
 import { Requests } from "#lane/requests";
 import { RunTask } from "#lane/run-task";
 import { DropTask, GetTask, PutTask, UnloadTask } from "#lane/small-tasks";
 import type { Socket } from "#lane/socket";
 import { letter, type Task, type TaskContext } from "#lane/task";
 import { Turns } from "#lane/turns";
-import { type Bytes, FrameError } from "#wire/frame";
+import { type Bytes, checkSendable, FrameError } from "#wire/frame";
 import type { ErrorKind, Hello, LaneStats, ToLane, Welcome } from "#wire/messages";
 
 export interface LaneParts {
@@ -136,6 +136,15 @@ export class Lane implements LineOwner, TaskContext {
     }
   }
 
+  hadNoRoom(message: ToLane, bodyLen: number): void {
+    if (!("request" in message) || this.#requests.knows(message.request)) return;
+    const { request } = message;
+    const text = `there is no memory for a ${message.type} of ${bodyLen} bytes`;
+    if (this.#begin(request, 0)) {
+      this.#answer(request, letter({ type: "error", request, kind: "memory", message: text }));
+    }
+  }
+
   advance(): void {
     const task = this.#turns.next(this.#underWay);
     this.#reporter.soon();
@@ -153,7 +162,14 @@ export class Lane implements LineOwner, TaskContext {
 
   say(task: Task, said: Letter): void {
     if (task.givenUp || !this.#tasks.has(task.request)) return;
-    if (said.message.type === "part") this.#requests.keep(task.request, said, false);
+    if (said.message.type === "part") {
+      const unsendable = whyUnsendable(said);
+      if (unsendable !== null) {
+        this.#giveUp(task.request, "protocol", unsendable);
+        return;
+      }
+      this.#requests.keep(task.request, said, false);
+    }
     this.#line.send(said.message, said.body);
     this.#reporter.soon();
   }
@@ -164,11 +180,7 @@ export class Lane implements LineOwner, TaskContext {
       if (this.#requests.isAnswered(request)) this.#send(this.#requests.lettersOf(request));
       return;
     }
-    if (!this.#requests.begin(request, body.length)) {
-      const text = "too many requests or answers wait already; acknowledge some";
-      this.#line.send({ type: "error", request, kind: "busy", message: text });
-      return;
-    }
+    if (!this.#begin(request, body.length)) return;
     try {
       this.#add(this.#task(message, body));
     } catch (error) {
@@ -177,6 +189,14 @@ export class Lane implements LineOwner, TaskContext {
       const fault = kind === "device" ? "protocol" : kind;
       this.#answer(request, letter({ type: "error", request, kind: fault, message: text }));
     }
+  }
+
+  /** Notes a request, or says that there is no room for it. */
+  #begin(request: number, bodyLen: number): boolean {
+    if (this.#requests.begin(request, bodyLen)) return true;
+    const message = "too many requests or answers wait already; acknowledge some";
+    this.#line.send({ type: "error", request, kind: "busy", message });
+    return false;
   }
 
   #task(message: Request, body: Bytes): Task {
@@ -267,7 +287,7 @@ export class Lane implements LineOwner, TaskContext {
     this.#endEngine();
     this.#restarts += 1;
     this.holdings.lose();
-    const lost = letter({ type: "lost", reason });
+    const lost = letter({ type: "lost", reason: cut(reason) });
     this.#requests.keepLoss(lost);
     this.#line.send(lost.message);
     this.#reporter.noteError(reason);
@@ -340,6 +360,11 @@ export class Lane implements LineOwner, TaskContext {
   }
 
   #answer(request: number, answer: Letter): void {
+    const message = whyUnsendable(answer);
+    if (message !== null) {
+      this.#answer(request, letter({ type: "error", request, kind: "protocol", message }));
+      return;
+    }
     this.#requests.keep(request, answer, true);
     this.#line.send(answer.message, answer.body);
     this.#reporter.soon();
@@ -385,5 +410,15 @@ export class Lane implements LineOwner, TaskContext {
       downloads: downloads.totalBytes > 0 ? downloads : null,
       stats: this.#stats(),
     };
+  }
+}
+
+/** Kept and sent again after every cut, a letter that the wire does not take would end the lane. */
+function whyUnsendable({ message, body }: Letter): string | null {
+  try {
+    checkSendable(message, body);
+    return null;
+  } catch (error) {
+    return `a ${message.type} cannot be sent: ${failureOf(error).message}`;
   }
 }

@@ -3,6 +3,7 @@
 import type { Engine, LoadTimes } from "#engine/engine";
 import type { FetchedBlobs } from "#lane/blobs";
 import type { Letter } from "#lane/outbox";
+import { cut } from "#lane/request-error";
 import { letter, segmentTouch, Task, type TaskContext } from "#lane/task";
 import type { BlobRef, LoadPhase, ToLane } from "#wire/messages";
 
@@ -109,8 +110,8 @@ export class LoadTask extends Task {
       fetchMs: this.#fetchMs,
       createMs: times.createMs,
       warmUpMs: times.warmUpMs,
-      warmUpError: times.warmUpError,
-      placement: times.placement,
+      warmUpError: times.warmUpError && cut(times.warmUpError),
+      placement: times.placement && cut(times.placement),
     });
   }
 }

@@ -1,8 +1,10 @@
 /* Requests, one at a time: order, answers that are kept, deadlines, cancelling, losing the engine. */
 
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { GRACE_MS, IDLE_MS } from "#lane/lane";
 import { REQUESTS_LIMIT } from "#lane/requests";
+import { split } from "#wire/frame";
+import { FRAME_BODY_LIMIT, HEADER_LIMIT } from "#wire/messages";
 import { LOADED, load, OUTCOME, output, put, run, ScriptedLane, settled } from "./scripted.ts";
 
 describe("answers", () => {
@@ -94,6 +96,45 @@ describe("answers", () => {
         stats: { segments: 2, tensors: 1, tensorBytes: 8, unacknowledged: 0, engineHeapBytes: 5 },
       },
     ]);
+  });
+
+  test("an answer that the wire does not take is an error, and the lane goes on", async () => {
+    const lane = await ScriptedLane.loaded();
+    const steps = Array.from({ length: 100_000 }, () => ({ runMs: 0.123456, readbackMs: 0 }));
+    await lane.ask(run(1));
+    await lane.answer({ ...OUTCOME, steps });
+    await lane.ask(run(2));
+    lane.engine.current.part([output(new Uint8Array(1), "y".repeat(HEADER_LIMIT))]);
+    await lane.answer(OUTCOME);
+    await lane.ask(run(3, "n".repeat(100_000)));
+    const answers = [
+      { type: "error", request: 1, kind: "protocol", message: expect.stringContaining("limit") },
+      { type: "error", request: 2, kind: "protocol", message: expect.stringContaining("limit") },
+      { type: "error", request: 3, kind: "caller" },
+    ];
+    const told = lane.socket.take();
+    expect(told).toMatchObject(answers);
+    expect(JSON.stringify(told[2]).length).toBeLessThan(5000);
+    lane.socket.cut();
+    await lane.comeBack();
+    expect(lane.socket.take()).toMatchObject(answers);
+    await lane.ask(run(4));
+    await lane.answer(OUTCOME);
+    expect(lane.socket.take()).toMatchObject([{ type: "outcome", request: 4 }]);
+  });
+
+  test("a body that does not fit into memory fails its request, and the line stays", async () => {
+    const lane = await ScriptedLane.loaded();
+    const byteLen = FRAME_BODY_LIMIT + 8;
+    const frames = [...split(0, put(1, "u", byteLen), [new Uint8Array(byteLen)])];
+    vi.stubGlobal("Uint8Array", withoutRoomFor(byteLen));
+    for (const frame of frames) lane.socket.sayRaw(frame.buffer);
+    vi.unstubAllGlobals();
+    expect(lane.socket.take()).toMatchObject([{ type: "error", request: 1, kind: "memory" }]);
+    await lane.ask(run(2));
+    await lane.answer(OUTCOME);
+    expect(lane.socket.take()).toMatchObject([{ type: "outcome", request: 2 }]);
+    expect(lane.sockets).toHaveLength(1);
   });
 
   test("a failure that is not fatal leaves the engine as it is", async () => {
@@ -450,3 +491,12 @@ describe("losing the engine", () => {
     expect(lane.engine.terminated).toBe(true);
   });
 });
+
+function withoutRoomFor(byteLen: number) {
+  return new Proxy(Uint8Array, {
+    construct(target, given) {
+      if (given[0] === byteLen) throw new RangeError("Array buffer allocation failed");
+      return Reflect.construct(target, given);
+    },
+  });
+}
