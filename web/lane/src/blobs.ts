@@ -70,7 +70,7 @@ export class Blobs implements BlobSource {
     const failed = new AbortController();
     const both = AbortSignal.any([signal, failed.signal]);
     const { writable, absent } = await this.#parts.cache.reserve(blobs);
-    const load: Load = { bytes: new Map(), doneBytes: 0, downloadedBytes: 0, absent };
+    const load: Load = { bytes: new Map(), doneBytes: 0, downloadedBytes: 0, unsettled: absent };
     const progress = (more: number) => {
       load.doneBytes += more;
       onProgress(load.doneBytes);
@@ -84,7 +84,7 @@ export class Blobs implements BlobSource {
         }),
     );
     const results = await Promise.allSettled(all);
-    await this.#parts.cache.release(absent);
+    await this.#parts.cache.settle(load.unsettled);
     signal.throwIfAborted();
     if (results.some((result) => result.status === "rejected")) throw failed.signal.reason;
     const cachedBytes = load.doneBytes - load.downloadedBytes;
@@ -114,11 +114,10 @@ export class Blobs implements BlobSource {
     const bytes = await cache.read(blob);
     if (!bytes) return null;
     if (await isGenuine(blob, bytes)) {
-      load.absent.delete(blob.name);
       progress(bytes.length);
       return bytes;
     }
-    load.absent.add(blob.name);
+    load.unsettled.add(blob);
     await cache.remove(blob.name);
     return null;
   }
@@ -138,8 +137,8 @@ export class Blobs implements BlobSource {
     job.load.downloadedBytes += bytes.length;
     this.downloadedBytes += bytes.length;
     if (job.writable.has(blob.name)) {
-      if (await cache.write(blob.name, bytes)) job.load.absent.delete(blob.name);
-      else job.load.absent.add(blob.name);
+      job.load.unsettled.add(blob);
+      await cache.write(blob.name, bytes, job.writable);
     }
     return bytes;
   }
@@ -149,8 +148,8 @@ interface Load {
   bytes: Map<string, Uint8Array<ArrayBuffer>>;
   doneBytes: number;
   downloadedBytes: number;
-  /** Blobs that the cache has reserved room for and that are not there. */
-  absent: Set<string>;
+  /** Blobs that the cache has to look at when the load is over. */
+  unsettled: Set<BlobRef>;
 }
 
 interface Job {

@@ -42,9 +42,10 @@ async function handle(message: ToWorker): Promise<void> {
 
 async function createLane({ token, page, lane, backend, capabilities }: LaneSetup): Promise<Lane> {
   const locks = browserLocks();
-  const cache = new BlobCache(await openStorage(), locks);
+  const quotaBytes = await askQuota();
+  const cache = new BlobCache(await openStorage(), locks, quotaBytes);
   await cache.open();
-  const storage = { kind: cache.kind, quotaBytes: await quotaBytes(), usedBytes: cache.usedBytes };
+  const storage = { kind: cache.kind, quotaBytes, usedBytes: cache.usedBytes };
   const protocol = PROTOCOL_VERSION;
   const engine = {
     backend,
@@ -69,7 +70,7 @@ async function openStorage(): Promise<BlobStorage> {
   return openOpfs().catch(() => openIndexedDb().catch(() => noStorage));
 }
 
-async function quotaBytes(): Promise<number | null> {
+async function askQuota(): Promise<number | null> {
   const storage = (navigator as { storage?: StorageManager }).storage;
   return (await storage?.estimate().catch(() => null))?.quota ?? null;
 }
