@@ -403,6 +403,21 @@ describe("giving up", () => {
     expect(lane.engine.cancels).toBe(0);
   });
 
+  test("what cannot be undone is done and told so, although it was cancelled", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(put(1, "u"), [new Uint8Array(8)]);
+    await lane.ask({ type: "cancel", request: 1 });
+    expect(lane.socket.take()).toEqual([]);
+    await lane.answer();
+    await lane.ask(run(2, "a", { kept: "u" }));
+    expect(lane.socket.take()).toMatchObject([{ type: "done", request: 1 }]);
+    expect(lane.engine.current.name).toBe("run a");
+    // What only waits does not begin.
+    await lane.ask({ type: "unload", request: 3, segment: "a" });
+    await lane.ask({ type: "cancel", request: 3 });
+    expect(lane.socket.take()).toMatchObject([{ type: "error", request: 3, kind: "cancelled" }]);
+  });
+
   test("cancelling what is answered or unknown changes nothing", async () => {
     const lane = await ScriptedLane.loaded();
     await lane.ask(run(1));
