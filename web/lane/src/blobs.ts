@@ -3,10 +3,12 @@
  * cases verified.
  */
 
+import { eitherSignal } from "#lane/abort";
 import { type BlobCache, blobLock } from "#lane/cache";
 import type { Clock } from "#lane/clock";
 import { download } from "#lane/download";
 import type { Locks } from "#lane/locks";
+import { Places } from "#lane/places";
 import { RequestError } from "#lane/request-error";
 import type { BlobRef, WeightTraffic } from "#wire/messages";
 
@@ -68,7 +70,7 @@ export class Blobs implements BlobSource {
   ): Promise<FetchedBlobs> {
     // One that fails ends the others.
     const failed = new AbortController();
-    const both = AbortSignal.any([signal, failed.signal]);
+    const either = eitherSignal(signal, failed.signal);
     const { writable, absent } = await this.#parts.cache.reserve(blobs);
     const load: Load = { bytes: new Map(), doneBytes: 0, downloadedBytes: 0, unsettled: absent };
     const progress = (more: number) => {
@@ -77,7 +79,7 @@ export class Blobs implements BlobSource {
     };
     const all = blobs.map((blob) =>
       this.#places
-        .take(() => this.#get(blob, { load, writable, signal: both, progress }), both)
+        .take(() => this.#get(blob, { load, writable, signal: either, progress }), either)
         .catch((error) => {
           failed.abort(error);
           throw error;
@@ -163,27 +165,4 @@ async function isGenuine(blob: BlobRef, bytes: Uint8Array<ArrayBuffer>): Promise
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
   const hex = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
   return `sha256-${hex}` === blob.name;
-}
-
-/** Lets so many work at once. */
-class Places {
-  readonly #waiting: (() => void)[] = [];
-  #free: number;
-
-  constructor(count: number) {
-    this.#free = count;
-  }
-
-  async take<T>(work: () => Promise<T>, signal: AbortSignal): Promise<T> {
-    if (this.#free > 0) this.#free -= 1;
-    else await new Promise<void>((resolve) => this.#waiting.push(resolve));
-    try {
-      signal.throwIfAborted();
-      return await work();
-    } finally {
-      const next = this.#waiting.shift();
-      if (next) next();
-      else this.#free += 1;
-    }
-  }
 }

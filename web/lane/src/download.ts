@@ -3,6 +3,7 @@
  * again until the one who asked has had enough: only he knows how long it is worth waiting.
  */
 
+import { unlessAborted } from "#lane/abort";
 import { backOffMs, type Clock } from "#lane/clock";
 import { RequestError } from "#lane/request-error";
 import type { BlobRef } from "#wire/messages";
@@ -28,18 +29,12 @@ export async function download(blob: BlobRef, options: Download): Promise<Uint8A
   }
 }
 
-function pause(ms: number, { clock, signal }: Download): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const stopTimer = clock.after(ms, () => {
-      signal.removeEventListener("abort", stop);
-      resolve();
-    });
-    const stop = () => {
-      stopTimer();
-      reject(signal.reason);
-    };
-    signal.addEventListener("abort", stop, { once: true });
+async function pause(ms: number, { clock, signal }: Download): Promise<void> {
+  let stop = () => {};
+  const over = new Promise<void>((resolve) => {
+    stop = clock.after(ms, resolve);
   });
+  await unlessAborted(over, signal).finally(stop);
 }
 
 async function downloadOnce(blob: BlobRef, options: Download): Promise<Uint8Array<ArrayBuffer>> {

@@ -11,7 +11,7 @@ import { openOpfs } from "#lane/cache-opfs";
 import { browserClock } from "#lane/clock";
 import { EngineClient } from "#lane/engine-client";
 import { Lane } from "#lane/lane";
-import { browserLocks } from "#lane/locks";
+import { openLocks } from "#lane/locks";
 import { openSocket } from "#lane/socket";
 import type { FromWorker, LaneSetup, ToWorker } from "#lane/worker-messages";
 import { PROTOCOL_VERSION } from "#wire/messages";
@@ -41,7 +41,7 @@ async function handle(message: ToWorker): Promise<void> {
 }
 
 async function createLane({ token, page, lane, backend, capabilities }: LaneSetup): Promise<Lane> {
-  const locks = browserLocks();
+  const locks = await openLocks(navigator.locks);
   const quotaBytes = await askQuota();
   const cache = new BlobCache(await openStorage(), locks, quotaBytes);
   await cache.open();
