@@ -108,17 +108,22 @@ export class GpuPlace implements Place {
     };
   }
 
-  async fenced<T>(work: () => Promise<T>): Promise<T> {
+  async fenced<T>(work: () => Promise<T>, read?: () => Promise<unknown>): Promise<T> {
     this.#loss.check();
     this.#uncaptured = [];
     for (const filter of ERROR_FILTERS) {
       this.#device.pushErrorScope(filter);
     }
     const [done] = await Promise.allSettled([this.#loss.race(work())]);
+    this.#loss.check();
+    // Begun within the scopes, so that they catch its errors too.
+    const isRead = done.status === "fulfilled" && read !== undefined;
+    const through = Promise.allSettled([isRead ? read() : this.#fence()]);
     const errors = ERROR_FILTERS.map(() => this.#device.popErrorScope().catch(() => null));
-    this.#loss.check();
-    const seen = await this.#loss.race(Promise.all([...errors, this.#fence()]));
-    this.#loss.check();
+    const [[came], ...seen] = await this.#loss.race(Promise.all([through, ...errors]));
+    if (!isRead && came.status === "rejected") {
+      throw came.reason;
+    }
     const error = seen.find((error) => error !== null) ?? this.#uncaptured[0];
     if (error) {
       await this.#loss.blame();
@@ -126,6 +131,9 @@ export class GpuPlace implements Place {
     }
     if (done.status === "rejected") {
       throw done.reason;
+    }
+    if (came.status === "rejected") {
+      throw came.reason;
     }
     return done.value;
   }
@@ -142,10 +150,9 @@ export class GpuPlace implements Place {
    * Waits for all work that was submitted, by a number that has to come through the queue: a lost
    * GPU ends other ways of waiting without an error.
    */
-  async #fence(): Promise<null> {
+  async #fence(): Promise<void> {
     try {
       await this.#tickThrough();
-      return null;
     } catch (error) {
       // Without a fence nothing can be told any more about what the GPU has done.
       const why = error instanceof Error ? error.message : String(error);

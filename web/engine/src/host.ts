@@ -32,8 +32,10 @@ export class HostPlace implements Place {
     return hostResidentOf(this.#ort, output);
   }
 
-  fenced<T>(work: () => Promise<T>): Promise<T> {
-    return work();
+  async fenced<T>(work: () => Promise<T>, read?: () => Promise<unknown>): Promise<T> {
+    const result = await work();
+    await read?.();
+    return result;
   }
 
   lost(): null {

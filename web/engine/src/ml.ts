@@ -89,11 +89,13 @@ export class MlPlace implements Place {
    * Waits by reading an output: WebNN orders what touches one tensor, and reads of others come back
    * before a graph is done.
    */
-  async fenced<T>(work: () => Promise<T>): Promise<T> {
+  async fenced<T>(work: () => Promise<T>, read?: () => Promise<unknown>): Promise<T> {
     this.#loss.check();
     this.#pending = null;
     const result = await this.#loss.race(work());
-    if (this.#pending !== null) {
+    if (read !== undefined) {
+      await this.#loss.race(read());
+    } else if (this.#pending !== null) {
       const { tensor } = this.#pending as { tensor: MlTensor };
       await this.#loss.race(this.#context.readTensor(tensor));
     }

@@ -437,6 +437,43 @@ export const CASES: readonly Case[] = [
     },
   },
   {
+    name: "fails a run that returns all, during which the GPU reports an error",
+    backends: ["webgpu"],
+    async run(fixture) {
+      await fixture.load(linear());
+      const step = { segment: "linear", inputs: { x: X }, outputs: { y: { returned: true } } };
+      const { copyBufferToBuffer } = GPUCommandEncoder.prototype;
+      // A copy that cannot be: what is read would be zeros.
+      GPUCommandEncoder.prototype.copyBufferToBuffer = function (from: GPUBuffer, _, to) {
+        copyBufferToBuffer.call(this, from, 0, to as GPUBuffer, 0, 2 ** 30);
+      };
+      try {
+        await fails(fixture.run([step]), "device", "the GPU reports");
+      } finally {
+        GPUCommandEncoder.prototype.copyBufferToBuffer = copyBufferToBuffer;
+      }
+      await fixture.load(linear());
+      equal(output(await fixture.run([step]), "y"), Y);
+    },
+  },
+  {
+    name: "waits once for a step that returns all, and reads what a later one needs too",
+    backends: ["webgpu", "webnn"],
+    async run(fixture) {
+      await fixture.load(linear());
+      const waits = fixture.countWaits();
+      const returned = { segment: "linear", inputs: { x: X }, outputs: { y: { returned: true } } };
+      equal(output(await fixture.run([returned]), "y"), Y);
+      equal(waits.count, 1, "waits for one that is returned");
+      const inputs = { x: { step: 0, output: "y" } };
+      const outcome = await fixture.run([returned, { ...returned, inputs }]);
+      equal(outcome.outputs.length, 2);
+      equal(output(outcome, "y"), Y);
+      equal(waits.count, 4, "waits for one that a later one needs, and for that");
+      waits.stop();
+    },
+  },
+  {
     name: "computes the right numbers in a browser without JSPI",
     alone: true,
     withoutJspi: true,

@@ -67,6 +67,26 @@ export class Fixture {
     this.#contexts = parts.contexts;
   }
 
+  /** Counts how often somebody waits for bytes from the device. */
+  countWaits(): { count: number; stop(): void } {
+    const context = this.#contexts.find((each) => each.readTensor);
+    const prototype =
+      this.backend === "webgpu" ? GPUBuffer.prototype : Object.getPrototypeOf(context);
+    const method = this.backend === "webgpu" ? "mapAsync" : "readTensor";
+    const original = prototype[method];
+    const waits = {
+      count: 0,
+      stop: () => {
+        prototype[method] = original;
+      },
+    };
+    prototype[method] = function (...given: unknown[]) {
+      waits.count += 1;
+      return original.apply(this, given);
+    };
+    return waits;
+  }
+
   /** Takes the engine's device away. */
   lose(): void {
     this.gpu?.destroy();
