@@ -3,7 +3,7 @@
  * is the one place that reads it.
  */
 
-import { EngineError } from "./engine.ts";
+import { EngineError } from "#engine/engine";
 
 /** What was being done when it failed. */
 export type During = "start" | "load" | "run" | "transfer";
