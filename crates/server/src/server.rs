@@ -126,6 +126,8 @@ impl Server {
             started: Instant::now(),
             waiting_sockets: Arc::new(Semaphore::new(options.limits.waiting_sockets)),
             tasks: TaskTracker::new(),
+            requests: TaskTracker::new(),
+            draining: CancellationToken::new(),
             closing: CancellationToken::new(),
             ended: CancellationToken::new(),
         });
@@ -173,21 +175,15 @@ impl Server {
         self.fingerprint.clone()
     }
 
-    /// Ends: takes nothing new, waits for what is under way for at most `patience`, tells the
-    /// lanes to leave, and closes all connections.
+    /// Ends: control takes nothing new; what is under way may finish for at most `patience`, and
+    /// browsers are served until then; the lanes are told to leave, and all connections close.
     pub async fn stop(mut self, patience: Duration) {
         self.remove_file();
-        self.context.closing.cancel();
-        let busy = || self.context.lanes.all().iter().any(|lane| lane.in_flight() > 0);
-        let idle = async {
-            let mut looks = tokio::time::interval(Duration::from_millis(10));
-            while busy() {
-                looks.tick().await;
-            }
-        };
-        if tokio::time::timeout(patience, idle).await.is_err() {
+        self.context.draining.cancel();
+        if tokio::time::timeout(patience, self.idle()).await.is_err() {
             tracing::warn!("requests are still under way; they end with an error");
         }
+        self.context.closing.cancel();
         for lane in self.context.lanes.all() {
             lane.leave("Holdfast ends", true);
         }
@@ -197,6 +193,18 @@ impl Server {
         }
         self.context.ended.cancel();
         self.context.tasks.wait().await;
+    }
+
+    /// Waits until nothing is under way.
+    async fn idle(&self) {
+        self.context.requests.close();
+        self.context.requests.wait().await;
+        // Programs that have a server inside ask lanes without control.
+        let busy = || self.context.lanes.all().iter().any(|lane| lane.in_flight() > 0);
+        let mut looks = tokio::time::interval(Duration::from_millis(10));
+        while busy() {
+            looks.tick().await;
+        }
     }
 
     /// The address for programs on this machine.

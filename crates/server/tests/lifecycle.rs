@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::lane::{ScriptedLane, hello, open_over};
-use common::{Scene, options, program, until, within};
+use common::{Scene, drains, options, program, refuses, until, within};
 use holdfast_devices::lane::{LaneOptions, Lanes};
 use holdfast_devices::{Device, ErrorKind};
 use holdfast_models::Store;
@@ -150,10 +150,10 @@ async fn stopping_waits_for_a_run_and_then_sends_the_lanes_away() {
         async move { lane.run(program("one", &loaded)).await }
     });
     let request = scripted.run().await;
-    let address = scene.address();
+    let control = scene.control();
     let stopped = tokio::spawn(scene.server.stop(PATIENCE));
-    // It takes nobody new, but the run is still under way.
-    refuses(address).await;
+    // It takes nothing new, but the run is still under way.
+    drains(&control).await;
     scripted.answer(request, [1.0, 2.0]).await;
     let said = scripted.hear().await.0;
     assert_eq!(said, ToLane::Leave { reason: "Holdfast ends".into(), come_back: true });
@@ -184,10 +184,6 @@ async fn a_server_that_is_dropped_ends_at_once() {
     let address = scene.address();
     drop(scene.server);
     refuses(address).await;
-}
-
-async fn refuses(address: SocketAddr) {
-    within(async { while TcpStream::connect(address).await.is_ok() {} }).await;
 }
 
 #[tokio::test]
