@@ -19,6 +19,12 @@ pub enum ServerError {
     PortInUse(SocketAddr),
     #[error("Holdfast is running already, at {origin} (process {pid}); end it first")]
     Running { origin: String, pid: u32 },
+    #[error(
+        "another Holdfast is just starting or ending on {}; try again in a moment", .0.display()
+    )]
+    HomeInUse(PathBuf),
+    #[error("cannot lock {}, which keeps two servers from sharing a store", path.display())]
+    Lock { path: PathBuf, source: std::io::Error },
     #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("{0}")]

@@ -16,6 +16,7 @@ mod control;
 mod error;
 mod file;
 mod listen;
+mod lock;
 mod pack;
 mod pages;
 mod run;

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use crate::context::Context;
 use crate::error::ServerError;
 use crate::file::ServerFile;
 use crate::listen;
+use crate::lock::Lock;
 use crate::secret::Secret;
 use crate::site::Site;
 use crate::tls::{self, Tls};
@@ -34,8 +35,8 @@ pub struct ServerOptions {
     pub assets: Option<PathBuf>,
     /// The token of the join link; a random one if not given.
     pub token: Option<String>,
-    /// Where to leave `server.json`, by which other programs find this server. Without it, they
-    /// do not.
+    /// Where to leave `server.json`, by which other programs find this server; there is one
+    /// server for each. Without it, nobody finds it.
     pub home: Option<PathBuf>,
     /// What runs models for control; without it, control runs none.
     pub pool: Option<Arc<Pool>>,
@@ -82,6 +83,8 @@ pub struct Server {
     context: Arc<Context>,
     file: Option<ServerFile>,
     home: Option<PathBuf>,
+    /// For as long as it lives.
+    _lock: Option<Lock>,
 }
 
 impl Server {
@@ -97,11 +100,10 @@ impl Server {
         };
         let tls = options.tls.as_ref().map(|tls| tls::load(tls, ip)).transpose()?;
         let assets = Assets::list(&find_assets(options.assets.as_deref())?)?;
-        if let Some(home) = &options.home
-            && let Some(running) = ServerFile::find(home).await
-        {
-            return Err(ServerError::Running { origin: running.origin, pid: running.pid });
-        }
+        let lock = match &options.home {
+            Some(home) => Some(take(home).await?),
+            None => None,
+        };
         let listener = TcpListener::bind(options.address).await.map_err(|source| {
             let address = options.address;
             match source.kind() {
@@ -133,7 +135,8 @@ impl Server {
         });
         let acceptor = tls.map(|tls| TlsAcceptor::from(tls.config));
         context.spawn(listen::accept(listener, acceptor, options.limits, context.clone()));
-        let mut server = Server { address, fingerprint, context, file: None, home: options.home };
+        let home = options.home;
+        let mut server = Server { address, fingerprint, context, file: None, home, _lock: lock };
         if let Some(home) = &server.home {
             let file = ServerFile {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -231,6 +234,29 @@ impl Drop for Server {
         self.remove_file();
         self.context.closing.cancel();
         self.context.ended.cancel();
+    }
+}
+
+/// How long one that is starting or ending on the same home is waited for.
+const HOME_LIMIT: Duration = Duration::from_secs(2);
+
+/// Makes this the one server of its home.
+async fn take(home: &Path) -> Result<Lock, ServerError> {
+    let since = Instant::now();
+    loop {
+        let failed = |source| ServerError::Lock { path: Lock::path(home), source };
+        if let Some(lock) = Lock::take(home).map_err(failed)? {
+            // Whatever it says, it is of a server that is gone.
+            let _ = std::fs::remove_file(ServerFile::path(home));
+            return Ok(lock);
+        }
+        if let Some(ServerFile { origin, pid, .. }) = ServerFile::find(home) {
+            return Err(ServerError::Running { origin, pid });
+        }
+        if since.elapsed() > HOME_LIMIT {
+            return Err(ServerError::HomeInUse(home.to_owned()));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

@@ -66,7 +66,7 @@ async fn serve(
 ) -> (Scene, ServerFile) {
     let lanes = pool.lanes().clone();
     let server = Server::start(lanes.clone(), with_pool(folder.path(), pool)).await.unwrap();
-    let file = ServerFile::find(&folder.path().join("home")).await.unwrap();
+    let file = ServerFile::find(&folder.path().join("home")).unwrap();
     (Scene { server, lanes, store, folder }, file)
 }
 

@@ -13,7 +13,9 @@ use common::{Scene, drains, options, program, refuses, until, within};
 use holdfast_devices::lane::{LaneOptions, Lanes};
 use holdfast_devices::{Device, ErrorKind};
 use holdfast_models::Store;
-use holdfast_server::{Client, Server, ServerError, ServerFile, ServerOptions, Status, Tls};
+use holdfast_server::{
+    Client, Limits, Server, ServerError, ServerFile, ServerOptions, Status, Tls,
+};
 use holdfast_wire::{FromLane, ToLane};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -84,7 +86,7 @@ async fn other_programs_find_a_running_server_by_its_file() {
         let metadata = std::fs::metadata(ServerFile::path(&home)).unwrap();
         assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
     }
-    let found = within(ServerFile::find(&home)).await.unwrap();
+    let found = ServerFile::find(&home).unwrap();
     assert_eq!((found.pid, &found.origin), (std::process::id(), &server.origin()));
     assert_eq!(found.join_link().await.unwrap(), server.join_link());
     let status = found.status().await.unwrap();
@@ -97,7 +99,7 @@ async fn other_programs_find_a_running_server_by_its_file() {
 
     within(server.stop(PATIENCE)).await;
     assert!(!ServerFile::path(&home).exists());
-    assert!(ServerFile::find(&home).await.is_none());
+    assert!(ServerFile::find(&home).is_none());
 }
 
 #[tokio::test]
@@ -115,15 +117,55 @@ async fn a_file_of_a_server_that_is_gone_is_removed() {
         fingerprint: None,
     };
     file.write(&home).unwrap();
-    assert!(within(ServerFile::find(&home)).await.is_none());
+    assert!(ServerFile::find(&home).is_none());
     assert!(!ServerFile::path(&home).exists());
 
     // On the same port there may be another Holdfast by now, which does not know the token.
     let server = start(folder.path(), options(folder.path())).await.unwrap();
     file.address = server.address();
     file.write(&home).unwrap();
-    assert!(within(ServerFile::find(&home)).await.is_none());
+    assert!(ServerFile::find(&home).is_none());
     assert!(!ServerFile::path(&home).exists());
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_busy_to_answer_is_still_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = folder.path().join("home");
+    let limits = Limits { connections: 0, ..Limits::default() };
+    let busy = ServerOptions { limits, ..with_home(folder.path()) };
+    let server = start(folder.path(), busy).await.unwrap();
+    let found = ServerFile::find(&home).unwrap();
+    assert!(within(found.status()).await.is_err());
+    assert_eq!(ServerFile::find(&home), Some(found));
+    let error = start(folder.path(), with_home(folder.path())).await.map(drop).unwrap_err();
+    assert!(matches!(error, ServerError::Running { .. }), "{error}");
+    // With the server goes its hold on the home.
+    drop(server);
+    start(folder.path(), with_home(folder.path())).await.map(drop).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_servers_that_start_on_one_home_at_once_one_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    let starts = (0..8).map(|_| {
+        let options = with_home(&path);
+        let path = path.clone();
+        tokio::spawn(async move { start(&path, options).await })
+    });
+    let starts: Vec<_> = starts.collect();
+    let (mut servers, mut errors) = (Vec::new(), Vec::new());
+    for started in starts {
+        match within(started).await.unwrap() {
+            Ok(server) => servers.push(server),
+            Err(error) => errors.push(error),
+        }
+    }
+    assert_eq!((servers.len(), errors.len()), (1, 7));
+    assert!(errors.iter().all(|error| matches!(error, ServerError::Running { .. })), "{errors:?}");
+    let found = ServerFile::find(&path.join("home")).unwrap();
+    assert_eq!(found.origin, servers[0].origin());
 }
 
 #[tokio::test]
@@ -131,7 +173,7 @@ async fn a_server_leaves_the_file_of_another_one_alone() {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("home");
     let server = start(folder.path(), with_home(folder.path())).await.unwrap();
-    let mut other = ServerFile::find(&home).await.unwrap();
+    let mut other = ServerFile::find(&home).unwrap();
     other.pid += 1;
     other.write(&home).unwrap();
     within(server.stop(PATIENCE)).await;
