@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_devices::lane::Lanes;
 use holdfast_pool::Pool;
+use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -31,6 +32,9 @@ pub struct ServerOptions {
     pub address: SocketAddr,
     /// Needed for every address but loopback.
     pub tls: Option<Tls>,
+    /// Names by which others reach this machine; the first stands in the link. If there are
+    /// none, what the certificate says, or the address.
+    pub names: Vec<String>,
     /// The folder with the join page; looked for where it usually is if not given.
     pub assets: Option<PathBuf>,
     /// The token of the join link; a random one if not given.
@@ -50,6 +54,7 @@ impl Default for ServerOptions {
         ServerOptions {
             address: (Ipv4Addr::LOCALHOST, 8765).into(),
             tls: None,
+            names: Vec::new(),
             assets: None,
             token: None,
             home: None,
@@ -98,7 +103,8 @@ impl Server {
             Some(token) => Secret::parse(token).ok_or(ServerError::Token)?,
             None => Secret::random(),
         };
-        let tls = options.tls.as_ref().map(|tls| tls::load(tls, ip)).transpose()?;
+        let load = |tls| tls::load(tls, &options.names, ip);
+        let tls = options.tls.as_ref().map(load).transpose()?;
         let assets = Assets::list(&find_assets(options.assets.as_deref())?)?;
         let lock = match &options.home {
             Some(home) => Some(take(home).await?),
@@ -115,13 +121,17 @@ impl Server {
             .local_addr()
             .map_err(|source| ServerError::Listen { address: options.address, source })?;
 
-        let name = public_name(&options, address);
         let certificate = tls.as_ref().map(|tls| tls.certificate.clone());
+        let name = public_name(&options, certificate.as_ref(), address);
+        let site = Site::new(address, name.as_deref(), certificate.clone());
+        if let Some(stray) = options.names.iter().find(|name| !site.goes_by(name)) {
+            return Err(ServerError::Name(stray.clone()));
+        }
         let fingerprint = certificate.as_ref().map(tls::fingerprint);
         let context = Arc::new(Context {
             lanes,
             pool: options.pool.clone(),
-            site: Site::new(address, name.as_deref(), certificate),
+            site,
             assets,
             join_token,
             control_token: Secret::random(),
@@ -261,11 +271,19 @@ async fn take(home: &Path) -> Result<Lock, ServerError> {
 }
 
 /// The name that others are to call it by, if that is not the address.
-fn public_name(options: &ServerOptions, address: SocketAddr) -> Option<String> {
-    if let Some(Tls::SelfSigned { names }) = &options.tls
-        && let Some(name) = names.first()
-    {
+fn public_name(
+    options: &ServerOptions,
+    certificate: Option<&CertificateDer<'_>>,
+    address: SocketAddr,
+) -> Option<String> {
+    if let Some(name) = options.names.first() {
         return Some(name.clone());
+    }
+    // One that was made here is for the addresses that follow, too.
+    if let Some(Tls::Files { .. }) = &options.tls
+        && let Some(name) = certificate.and_then(tls::first_name)
+    {
+        return Some(name);
     }
     if !address.ip().is_unspecified() {
         return None;

@@ -17,6 +17,7 @@ use holdfast_server::{
     Client, Limits, Server, ServerError, ServerFile, ServerOptions, Status, Tls,
 };
 use holdfast_wire::{FromLane, ToLane};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -247,9 +248,9 @@ async fn status_tells_of_lanes() {
 
 #[tokio::test]
 async fn a_self_signed_certificate_serves_those_who_know_its_fingerprint() {
-    let tls = Tls::SelfSigned { names: vec!["studio.example".into()] };
     let change = |options: &mut ServerOptions| {
-        options.tls = Some(tls);
+        options.tls = Some(Tls::SelfSigned);
+        options.names = vec!["studio.example".into()];
         options.address = "0.0.0.0:0".parse().unwrap();
     };
     let scene = Scene::with(LaneOptions::default(), change).await;
@@ -271,16 +272,13 @@ async fn a_self_signed_certificate_serves_those_who_know_its_fingerprint() {
     assert!(within(plain.get("/control/status")).await.is_err());
 }
 
-#[tokio::test]
-async fn a_lane_joins_over_tls_with_a_certificate_from_files() {
-    let made = rcgen::generate_simple_self_signed(["studio.example".to_owned()]).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+/// A certificate in files for these names, and what trusts it.
+fn certificate(folder: &Path, names: &[&str]) -> (Tls, tokio_rustls::TlsConnector) {
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
     std::fs::write(&cert, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let change = |options: &mut ServerOptions| options.tls = Some(Tls::Files { cert, key });
-    let scene = Scene::with(LaneOptions::default(), change).await;
-
     let mut roots = rustls::RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -289,22 +287,75 @@ async fn a_lane_joins_over_tls_with_a_certificate_from_files() {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    let stream = TcpStream::connect(scene.address()).await.unwrap();
-    let name = "studio.example".try_into().unwrap();
-    let stream = within(connector.connect(name, stream)).await.unwrap();
+    (Tls::Files { cert, key }, tokio_rustls::TlsConnector::from(Arc::new(config)))
+}
+
+#[tokio::test]
+async fn a_lane_joins_over_tls_by_the_name_in_the_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    // A name for many is none that can stand in a link.
+    let (tls, connector) = certificate(folder.path(), &["*.wide.example", "studio.example"]);
+    let change = |options: &mut ServerOptions| options.tls = Some(tls);
+    let scene = Scene::with(LaneOptions::default(), change).await;
     let host = format!("studio.example:{}", scene.address().port());
+    let origin = scene.server.origin();
+    assert_eq!(origin, format!("https://{host}"));
+    let connect = async || {
+        let stream = TcpStream::connect(scene.address()).await.unwrap();
+        let name = "studio.example".try_into().unwrap();
+        within(connector.connect(name, stream)).await.unwrap()
+    };
+
+    let mut visit = connect().await;
+    let request = format!("GET /join HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    visit.write_all(request.as_bytes()).await.unwrap();
+    let mut page = String::new();
+    within(visit.read_to_string(&mut page)).await.unwrap();
+    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+
     let protocols = format!("holdfast.v1, holdfast.token.{}", scene.token());
-    let (to, origin) = (format!("wss://{host}/lane"), format!("https://{host}"));
-    let mut lane = open_over(stream, &to, &protocols, Some(&origin)).await.unwrap();
+    let to = format!("wss://{host}/lane");
+    let mut lane = open_over(connect().await, &to, &protocols, Some(&origin)).await.unwrap();
     lane.say(&FromLane::Hello(Box::new(hello())), &[]).await;
     assert!(matches!(lane.hear().await, (ToLane::Welcome(_), _)));
 }
 
 #[tokio::test]
+async fn control_reaches_a_server_whose_certificate_is_not_for_its_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tls, _) = certificate(folder.path(), &["studio.example"]);
+    let change = |options: &mut ServerOptions| {
+        options.tls = Some(tls);
+        // An address of this machine that has no name.
+        options.address = "127.0.0.2:0".parse().unwrap();
+    };
+    let scene = Scene::with(LaneOptions::default(), change).await;
+    within(scene.control().get("/control/status")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_name_that_is_given_stands_in_the_link_if_the_certificate_is_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tls, _) = certificate(folder.path(), &["studio.example", "*.wide.example"]);
+    let with = |name: &str| {
+        let (names, tls) = (vec![name.to_owned()], Some(tls.clone()));
+        move |options: &mut ServerOptions| {
+            options.names = names;
+            options.tls = tls;
+        }
+    };
+    let scene = Scene::with(LaneOptions::default(), with("a.wide.example")).await;
+    assert!(scene.server.origin().starts_with("https://a.wide.example:"));
+    let error = fails(with("other.example")).await;
+    assert!(matches!(&error, ServerError::Name(name) if name == "other.example"), "{error}");
+    // Without TLS, a name is what a page of another origin could come by.
+    let plain = |options: &mut ServerOptions| options.names = vec!["studio.example".to_owned()];
+    assert!(matches!(fails(plain).await, ServerError::Name(_)));
+}
+
+#[tokio::test]
 async fn one_slow_handshake_does_not_hold_up_others() {
-    let tls = Tls::SelfSigned { names: vec![] };
-    let change = |options: &mut ServerOptions| options.tls = Some(tls);
+    let change = |options: &mut ServerOptions| options.tls = Some(Tls::SelfSigned);
     let scene = Scene::with(LaneOptions::default(), change).await;
     let _silent = TcpStream::connect(scene.address()).await.unwrap();
     let token = scene.server.control_token().reveal();
