@@ -58,6 +58,9 @@ pub const HEADER_LIMIT: usize = 1 << 20;
 /// Bytes that a frame has at most.
 pub const FRAME_LIMIT: usize = 4 + HEADER_LIMIT + 8 + FRAME_BODY_LIMIT;
 
+/// Bytes of the one frame that a hello has at most.
+pub const HELLO_BYTES_LIMIT: usize = 256 << 10;
+
 /// Bytes of body that a message has at most.
 pub const BODY_LIMIT: u64 = 2 << 30;
 
