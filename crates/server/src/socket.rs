@@ -169,8 +169,8 @@ async fn pump(
     let farewell = OnceLock::new();
     let both = async {
         tokio::join!(
-            read(stream, from_browser, waiting, &farewell, &ending),
-            write(sink, to_browser, &farewell, &ending),
+            read(stream, from_browser, &farewell, &ending),
+            write(sink, to_browser, waiting, &farewell, &ending),
         )
     };
     tokio::pin!(both);
@@ -194,12 +194,10 @@ async fn pump(
 async fn read(
     mut stream: SplitStream<Socket>,
     from_browser: mpsc::Sender<Result<Bytes, String>>,
-    waiting: Option<OwnedSemaphorePermit>,
     farewell: &OnceLock<CloseFrame>,
     ending: &CancellationToken,
 ) -> SplitStream<Socket> {
     let _ending = ending.clone().drop_guard();
-    let mut waiting = waiting;
     let broken = loop {
         let message = tokio::select! {
             message = stream.next() => message,
@@ -207,8 +205,6 @@ async fn read(
         };
         match message {
             Some(Ok(Message::Binary(frame))) => {
-                // The first frame is the hello.
-                drop(waiting.take());
                 if from_browser.send(Ok(frame)).await.is_err() {
                     break None;
                 }
@@ -250,11 +246,14 @@ async fn read(
 async fn write(
     mut sink: SplitSink<Socket, Message>,
     mut to_browser: mpsc::Receiver<Bytes>,
+    mut waiting: Option<OwnedSemaphorePermit>,
     farewell: &OnceLock<CloseFrame>,
     ending: &CancellationToken,
 ) -> SplitSink<Socket, Message> {
     let _ending = ending.clone().drop_guard();
     while let Some(frame) = to_browser.recv().await {
+        // The first frame answers the hello.
+        drop(waiting.take());
         if let Err(error) = sink.send(Message::Binary(frame)).await {
             tracing::debug!(%error, "a socket was cut");
             return sink;

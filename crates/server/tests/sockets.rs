@@ -10,7 +10,7 @@ use futures_util::SinkExt;
 use holdfast_devices::lane::{Lane, LaneOptions};
 use holdfast_devices::{Device, DeviceError, ErrorKind, Outcome};
 use holdfast_server::Limits;
-use holdfast_wire::{FRAME_LIMIT, FromLane, Hello, ToLane};
+use holdfast_wire::{FRAME_LIMIT, FromLane, HELLO_BYTES_LIMIT, Hello, ToLane, split};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
@@ -260,6 +260,22 @@ async fn a_socket_that_does_not_say_hello_first_is_closed() {
     scripted.say(&FromLane::Done { request: 1 }, &[]).await;
     scripted.hear_close().await;
     assert!(scene.lanes.all().is_empty());
+}
+
+#[tokio::test]
+async fn a_hello_is_one_small_frame() {
+    let long = Hello { version: "x".repeat(HELLO_BYTES_LIMIT), ..hello() };
+    let body = |length| vec![Bytes::from(vec![0; length])];
+    for (hello, body) in [(long, vec![]), (hello(), body(8)), (hello(), body(FRAME_LIMIT))] {
+        let scene = Scene::new().await;
+        let mut scripted = ScriptedLane::open(&scene).await;
+        for frame in split(1, &FromLane::Hello(Box::new(hello)), &body).unwrap() {
+            // It may be closed before all of them are sent.
+            let _ = within(scripted.socket.send(Message::Binary(frame))).await;
+        }
+        assert!(scripted.closes_without_a_word().await);
+        assert!(scene.lanes.all().is_empty());
+    }
 }
 
 #[tokio::test]
