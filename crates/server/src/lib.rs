@@ -19,6 +19,7 @@ mod listen;
 mod lock;
 mod pack;
 mod pages;
+mod patient;
 mod run;
 mod secret;
 mod server;

@@ -73,11 +73,18 @@ pub struct Limits {
     pub waiting_sockets: usize,
     /// How long a request's headers, or the wait for the next request, may take.
     pub header_time: Duration,
+    /// How long something that is sent may wait without any of it being read.
+    pub write_time: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { connections: 512, waiting_sockets: 32, header_time: Duration::from_secs(15) }
+        Limits {
+            connections: 512,
+            waiting_sockets: 32,
+            header_time: Duration::from_secs(15),
+            write_time: Duration::from_secs(30),
+        }
     }
 }
 
