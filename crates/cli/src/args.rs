@@ -303,7 +303,7 @@ cryptography to plain http pages.
 Examples:
   holdfast serve
   holdfast serve --port 0 --no-browser
-  holdfast serve --address 0.0.0.0 --tls self-signed")]
+  holdfast serve --address 0.0.0.0 --tls self-signed --name studio.local")]
 pub(crate) struct ServeArgs {
     /// The port; 0 for any
     #[arg(long, default_value_t = 8765)]
@@ -320,6 +320,10 @@ pub(crate) struct ServeArgs {
     /// Its key, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
+    /// A name by which others reach this machine, for the link and for a certificate that is
+    /// made here; may be given more than once [default: what the certificate says, or the address]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Vec<String>,
     /// Start no browser; wait for some to join
     #[arg(long)]
     pub(crate) no_browser: bool,

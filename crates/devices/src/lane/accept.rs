@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use holdfast_models::Store;
-use holdfast_wire::{Assembler, FromLane, Hello, PROTOCOL_VERSION, ToLane, split};
+use holdfast_wire::{
+    Assembler, FromLane, HELLO_BYTES_LIMIT, Hello, PROTOCOL_VERSION, ToLane, split,
+};
 use tokio::sync::watch;
 
 use super::connection::Link;
@@ -175,15 +177,17 @@ async fn read_hello(
     link: &mut Link,
     assembler: &mut Assembler<FromLane>,
 ) -> Result<Hello, JoinError> {
-    loop {
-        let frame = link.incoming.recv().await;
-        let frame = frame.unwrap_or_else(|| Err("it closed".to_owned()));
-        let frame = frame.map_err(JoinError::NoHello)?;
-        match assembler.push(frame).map_err(|error| JoinError::NoHello(error.to_string()))? {
-            None => {}
-            Some((FromLane::Hello(hello), _)) => return Ok(*hello),
-            Some(_) => return Err(JoinError::NoHello("it said something else first".to_owned())),
-        }
+    let frame = link.incoming.recv().await;
+    let frame = frame.unwrap_or_else(|| Err("it closed".to_owned()));
+    let frame = frame.map_err(JoinError::NoHello)?;
+    // Who has not said hello gets no more memory than one needs.
+    if frame.len() > HELLO_BYTES_LIMIT {
+        let why = format!("its first frame has {} bytes", frame.len());
+        return Err(JoinError::NoHello(why));
+    }
+    match assembler.push(frame).map_err(|error| JoinError::NoHello(error.to_string()))? {
+        Some((FromLane::Hello(hello), body)) if body.is_empty() => Ok(*hello),
+        _ => Err(JoinError::NoHello("it said something else first".to_owned())),
     }
 }
 

@@ -45,7 +45,7 @@ async fn place(
     spinner: Arc<Spinner>,
 ) -> anyhow::Result<Place> {
     let own_engine = args.threads.is_some() || global.onnxruntime.is_some();
-    if !own_engine && let Some(server) = ServerFile::find(&global.home()?).await {
+    if !own_engine && let Some(server) = ServerFile::find(&global.home()?) {
         if args.browser.is_set() {
             output::warn("a server runs, so what was said about the browser does not count");
         }
