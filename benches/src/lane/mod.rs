@@ -2,8 +2,12 @@
 
 mod bare;
 mod correctness;
+mod faults;
+mod loss;
+mod memory;
 mod models;
 mod overhead;
+mod proxy;
 mod rig;
 mod wire;
 
@@ -33,6 +37,18 @@ pub(crate) fn run(record: &mut Record, only: &Only) -> Result<()> {
         }
         if only.wants("W3") {
             wire::run(record).await?;
+        }
+        if only.wants("W4") {
+            memory::leak(record).await?;
+        }
+        if only.wants("W5") {
+            memory::coming_back(record).await?;
+        }
+        for fault in faults::Kind::ALL {
+            // Minutes each, so that they can be asked for by themselves.
+            if only.wants("W6") || only.names(fault.id()) {
+                loss::run(record, fault).await?;
+            }
         }
         Ok(())
     })

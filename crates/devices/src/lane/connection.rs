@@ -216,6 +216,8 @@ impl Lane {
                         return End::Cut("the socket closed".to_owned());
                     }
                     self.state().diagnostics.sent_bytes += bytes;
+                    // So that it leaves while the next one is put together.
+                    tokio::task::yield_now().await;
                 }
                 None => woken.await,
             }
