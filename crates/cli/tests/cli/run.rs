@@ -162,6 +162,7 @@ fn json_has_the_same_keys_whatever_runs() {
     .models[].similarity
     .models[].truncated
     .models[].variant
+    .models[].warm_up_error
     .models[].warm_up_ms
     .models[].weight_bytes
     ");

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use holdfast_wire::{Assembler, FromLane, Resume, ToLane, Welcome};
+use holdfast_wire::{Assembler, Backend, FromLane, Resume, ToLane, Welcome};
 use tokio::sync::{mpsc, watch};
 
 use super::Lane;
@@ -362,8 +362,14 @@ impl Lane {
         let answer = match message {
             FromLane::Error { kind, message, .. } => {
                 let kind = error_kind(kind);
-                if kind == ErrorKind::StateLost {
-                    state.forget(&pending.effect);
+                match kind {
+                    ErrorKind::StateLost => state.forget(&pending.effect),
+                    // A session that failed on a GPU is given up by the lane's engine.
+                    ErrorKind::Device | ErrorKind::Memory if self.backend() != Backend::Wasm => {
+                        state.forget_segments(&pending.effect);
+                        state.diagnostics.last_loss = Some(message.clone());
+                    }
+                    _ => {}
                 }
                 Err(DeviceError::new(kind, message))
             }

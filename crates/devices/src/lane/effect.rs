@@ -67,19 +67,26 @@ impl State {
     /// The lane says that something which the request needs is gone. It does not say what, so all
     /// of it has to be brought again; what is still there then costs nothing.
     pub(crate) fn forget(&mut self, effect: &Effect) {
-        let (segments, tensors) = match effect {
-            Effect::Runs { segments, uses, .. } => (segments.as_slice(), uses.as_slice()),
-            Effect::Gets(id) => (&[][..], std::slice::from_ref(id)),
-            Effect::None | Effect::Loads(..) | Effect::Puts(..) => return,
+        self.forget_segments(effect);
+        let tensors = match effect {
+            Effect::Runs { uses, .. } => uses.as_slice(),
+            Effect::Gets(id) => std::slice::from_ref(id),
+            Effect::None | Effect::Loads(..) | Effect::Puts(..) => &[],
         };
-        for id in segments {
-            if self.let_go(*id) {
-                self.lost_segments.insert(*id);
-            }
-        }
         for id in tensors {
             if self.tensors.remove(id).is_some() {
                 self.lost_tensors.insert(id.clone());
+            }
+        }
+    }
+
+    /// The segments of a request have to be loaded again.
+    pub(crate) fn forget_segments(&mut self, effect: &Effect) {
+        if let Effect::Runs { segments, .. } = effect {
+            for id in segments {
+                if self.let_go(*id) {
+                    self.lost_segments.insert(*id);
+                }
             }
         }
     }
