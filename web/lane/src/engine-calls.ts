@@ -4,6 +4,7 @@
  */
 
 import type {
+  EngineOptions,
   EngineStats,
   HostOutput,
   HostTensor,
@@ -13,16 +14,7 @@ import type {
   SegmentFiles,
 } from "#engine/engine";
 import type { Failure } from "#lane/request-error";
-import type { Backend, LoadPhase } from "#wire/messages";
-
-/** What the engine is made with. */
-export interface EngineOptions {
-  backend: Backend;
-  /** Threads of WebAssembly. */
-  threads: number;
-  /** Where the files of ONNX Runtime Web are, ending in a slash. */
-  ortBase: string;
-}
+import type { LoadPhase } from "#wire/messages";
 
 export interface EngineCalls {
   load: { asked: SegmentFiles; answer: LoadTimes };

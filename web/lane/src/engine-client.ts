@@ -7,6 +7,7 @@
 import {
   type Engine,
   EngineError,
+  type EngineOptions,
   type EngineStats,
   type HostOutput,
   type HostTensor,
@@ -19,7 +20,6 @@ import {
   buffersOf,
   type EngineCall,
   type EngineCalls,
-  type EngineOptions,
   type FromEngine,
   type ToEngine,
 } from "#lane/engine-calls";

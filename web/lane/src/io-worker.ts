@@ -8,6 +8,7 @@ import { Blobs } from "#lane/blobs";
 import { BlobCache, type BlobStorage, noStorage } from "#lane/cache";
 import { openIndexedDb } from "#lane/cache-indexeddb";
 import { openOpfs } from "#lane/cache-opfs";
+import { capabilitiesOf } from "#lane/choose-lanes";
 import { browserClock } from "#lane/clock";
 import { EngineClient } from "#lane/engine-client";
 import { Lane } from "#lane/lane";
@@ -40,7 +41,8 @@ async function handle(message: ToWorker): Promise<void> {
   }
 }
 
-async function createLane({ token, page, lane, backend, capabilities }: LaneSetup): Promise<Lane> {
+async function createLane({ token, page, lane, backend, ...setup }: LaneSetup): Promise<Lane> {
+  const capabilities = capabilitiesOf(backend, setup.capabilities);
   const locks = await openLocks(navigator.locks);
   const quotaBytes = await askQuota();
   const cache = new BlobCache(await openStorage(), locks, quotaBytes);

@@ -145,6 +145,10 @@ export class Lane implements LineOwner, TaskContext {
     }
   }
 
+  startEngine(): void {
+    this.#ensureEngine();
+  }
+
   advance(): void {
     const task = this.#turns.next(this.#underWay);
     this.#reporter.soon();

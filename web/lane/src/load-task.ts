@@ -40,6 +40,7 @@ export class LoadTask extends Task {
     if (this.context.holdings.segments.has(this.#load.segment)) return true;
     if (this.#state === "waiting" && this.#mayFetch(this)) {
       this.#state = "fetching";
+      this.context.startEngine();
       this.#fetch().catch((error) => this.context.failed(this, error));
     }
     return this.#state === "fetched";

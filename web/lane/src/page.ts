@@ -87,7 +87,7 @@ async function start(link: Link, page: string): Promise<void> {
   capabilities = found;
   view.showBrowser(found, 0);
   const workers = [first];
-  lanes = chooseLanes(link.lanes, found).lanes.map(({ lane, backend, missing }) => {
+  lanes = chooseLanes(link.lanes, found).map(({ lane, backend, missing }) => {
     const view: LaneView = { lane, backend, missing, status: null, statusAt: 0 };
     if (missing !== null) return { view, worker: null };
     const setup = { token: link.token, page, lane, backend, capabilities: found };

@@ -73,6 +73,7 @@ test(
     for (let count = 0; count < 3; count += 1) {
       const lane = await holdfast.lane();
       backends.push(lane.hello?.backend);
+      expect(lane.hello?.wasm.threads === 1 || lane.hello?.backend === "wasm").toBe(true);
       lane.welcome();
       lane.send({ ...load, request: 1 });
       await lane.next("loaded", 1);

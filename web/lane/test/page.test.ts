@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import type { Capabilities } from "#engine/capabilities";
-import { chooseLanes, chooseThreads } from "#lane/choose-lanes";
+import { capabilitiesOf, chooseLanes, chooseThreads } from "#lane/choose-lanes";
 import type { LaneStatus } from "#lane/lane-status";
 import type { LineState } from "#lane/line";
 import { parseLink } from "#lane/link";
@@ -49,7 +49,7 @@ describe("links", () => {
 
 describe("lanes", () => {
   test("by themselves are those that the browser has", () => {
-    const { lanes } = chooseLanes(null, CAPABILITIES);
+    const lanes = chooseLanes(null, CAPABILITIES);
     expect(lanes.map(({ backend, missing }) => [backend, missing])).toEqual([
       ["webgpu", null],
       ["wasm", null],
@@ -57,7 +57,7 @@ describe("lanes", () => {
   });
 
   test("asked for by name are not replaced by others", () => {
-    expect(chooseLanes(["webnn", "wasm"], CAPABILITIES).lanes).toEqual([
+    expect(chooseLanes(["webnn", "wasm"], CAPABILITIES)).toEqual([
       { lane: 0, backend: "webnn", missing: "no WebNN here" },
       { lane: 1, backend: "wasm", missing: null },
     ]);
@@ -67,6 +67,12 @@ describe("lanes", () => {
     expect(chooseThreads(7, 2)).toBe(7);
     expect(chooseThreads(null, 2)).toBe(2);
     expect(chooseThreads(null, 64)).toBe(4);
+  });
+
+  test("tell of threads only where they compute with them", () => {
+    expect(capabilitiesOf("wasm", CAPABILITIES)).toEqual(CAPABILITIES);
+    expect(capabilitiesOf("webgpu", CAPABILITIES).wasm.threads).toBe(1);
+    expect(capabilitiesOf("webnn", CAPABILITIES).wasm.threads).toBe(1);
   });
 });
 

@@ -277,6 +277,15 @@ describe("loads", () => {
     ]);
   });
 
+  test("the engine starts while the first blobs come, and not before", async () => {
+    const lane = await ScriptedLane.welcome();
+    expect(lane.engines).toHaveLength(0);
+    lane.blobs.holdBack = true;
+    await lane.ask(load(1, "c"));
+    expect(lane.engines).toHaveLength(1);
+    expect(lane.engine.calls).toEqual([]);
+  });
+
   test("progress is told at most ten times a second", async () => {
     const lane = await ScriptedLane.welcome();
     lane.blobs.holdBack = true;
@@ -310,7 +319,10 @@ describe("loads", () => {
     await lane.ask({ type: "cancel", request: 1 });
     expect(lane.blobs.held[0]?.signal.aborted).toBe(true);
     expect(lane.socket.take()).toMatchObject([{ type: "error", request: 1, kind: "cancelled" }]);
-    expect(lane.engines).toHaveLength(0);
+    // It was started for nothing.
+    expect(lane.engine.terminated).toBe(false);
+    await lane.clock.pass(IDLE_MS);
+    expect(lane.engine.terminated).toBe(true);
   });
 
   test("a load that is cancelled in the engine is undone", async () => {
