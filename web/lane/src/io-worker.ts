@@ -34,6 +34,8 @@ async function handle(message: ToWorker): Promise<void> {
     case "start":
       lane = await createLane(message.setup);
       return lane.start();
+    case "retry":
+      return lane?.retryNow();
     case "stop":
       lane?.stop(message.reason);
       lane = null;

@@ -10,7 +10,7 @@ import {
   type LaneView,
   laneFacts,
   laneTitle,
-  sentence,
+  laneTrouble,
 } from "#lane/words";
 
 export class View {
@@ -29,6 +29,8 @@ export class View {
 
   showHeadline({ state, title, detail }: Headline): void {
     this.#state.dataset.state = state;
+    const tab = `${title} · Holdfast`;
+    if (document.title !== tab) document.title = tab;
     setText(this.#headline, title);
     setText(this.#detail, detail);
   }
@@ -82,6 +84,7 @@ class Card {
       badge.textContent = "software adapter";
       heading.append(badge);
     }
+    this.#error.setAttribute("role", "status");
     this.#bar.setAttribute("aria-label", "Download");
     this.#download.append(this.#bytes, this.#bar);
     this.element.append(heading, adapter, this.#facts, this.#download, this.#error);
@@ -89,16 +92,17 @@ class Card {
     this.#error.hidden = true;
   }
 
-  show({ missing, status }: LaneView): void {
+  show(view: LaneView): void {
+    const { missing, status } = view;
     this.element.classList.toggle("missing", missing !== null);
     if (status && missing === null) {
       showFacts(this.#facts, laneFacts(status));
       this.#showDownload(status.downloads);
     }
     this.#facts.hidden = !status || missing !== null;
-    const error = missing ? `Not started: ${missing}` : (status?.lastError ?? null);
-    this.#error.hidden = error === null;
-    setText(this.#error, error === null ? "" : sentence(error));
+    const trouble = laneTrouble(view);
+    this.#error.hidden = trouble === null;
+    setText(this.#error, trouble ?? "");
   }
 
   #showDownload(downloads: { doneBytes: number; totalBytes: number } | null): void {
