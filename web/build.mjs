@@ -4,11 +4,12 @@
  */
 
 import { cp, mkdir, readFile, rm } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const here = new URL("./", import.meta.url);
 const dist = new URL("dist/", here);
-const path = (relative, base = here) => new URL(relative, base).pathname;
+const path = (relative, base = here) => fileURLToPath(new URL(relative, base));
 
 /** The builds of ONNX Runtime Web that the engine may load. Never JSEP: it gives wrong numbers. */
 const ORT_FILES = [

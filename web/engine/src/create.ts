@@ -142,7 +142,7 @@ class OrtEngine implements Engine {
       this.#cancelled = false;
       const { outputs, steps, aside } = await this.#runProgram(program, onPart);
       this.#aside = aside;
-      return { outputs, steps };
+      return { outputs, steps, heapBytes: this.#ort.heapBytes() };
     });
   }
 

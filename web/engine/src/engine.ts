@@ -97,6 +97,8 @@ export interface HostOutput extends Omit<OutputTensor, "value"> {
 export interface ProgramOutcome {
   outputs: HostOutput[];
   steps: StepTiming[];
+  /** Of the engine, after the program. */
+  heapBytes: number | null;
 }
 
 export interface EngineStats {

@@ -58,6 +58,7 @@ export class RunTask extends Task {
       throw new RequestError("cancelled", "the program was given up");
     }
     this.committed = true;
+    this.context.holdings.heapBytes = outcome.heapBytes;
     await this.#settle(engine);
     const { outputs, body } = lay(outcome.outputs);
     const queuedMs = startedAt - this.#arrivedAt;

@@ -137,6 +137,14 @@ describe("answers", () => {
     expect(lane.sockets).toHaveLength(1);
   });
 
+  test("memory that a run takes shows", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1));
+    await lane.answer({ ...OUTCOME, heapBytes: 77 });
+    await lane.ask({ type: "stats", request: 2 });
+    expect(lane.socket.take()[1]).toMatchObject({ stats: { engineHeapBytes: 77 } });
+  });
+
   test("a failure that is not fatal leaves the engine as it is", async () => {
     const lane = await ScriptedLane.loaded();
     await lane.ask(run(1));

@@ -329,7 +329,11 @@ export const LOADED: LoadTimes = {
   placement: null,
 };
 
-export const OUTCOME: ProgramOutcome = { outputs: [], steps: [{ runMs: 1, readbackMs: 0 }] };
+export const OUTCOME: ProgramOutcome = {
+  outputs: [],
+  steps: [{ runMs: 1, readbackMs: 0 }],
+  heapBytes: 5,
+};
 
 export function run(
   request: number,
