@@ -53,6 +53,8 @@ async function workspaceVersion() {
   const manifest = await readFile(new URL("../Cargo.toml", here), "utf8");
   const section = manifest.split("[workspace.package]")[1]?.split("\n[")[0];
   const found = section?.match(/^version = "([^"]+)"$/m)?.[1];
-  if (!found) throw new Error("no version in [workspace.package] of ../Cargo.toml");
+  if (!found) {
+    throw new Error("no version in [workspace.package] of ../Cargo.toml");
+  }
   return found;
 }

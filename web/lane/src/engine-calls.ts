@@ -45,6 +45,8 @@ export type FromEngine =
 /** The buffers below these bytes, each once, to be handed over with a message. */
 export function buffersOf(views: Iterable<Uint8Array<ArrayBuffer>>): ArrayBuffer[] {
   const buffers = new Set<ArrayBuffer>();
-  for (const view of views) buffers.add(view.buffer);
+  for (const view of views) {
+    buffers.add(view.buffer);
+  }
   return [...buffers];
 }

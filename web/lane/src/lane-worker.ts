@@ -74,20 +74,26 @@ export class LaneWorker {
         this.view.status = message.status;
         this.view.statusAt = this.#parts.clock.now();
         this.view.failure = null;
-        if (message.status.line.type === "connected") this.#attempt = 0;
+        if (message.status.line.type === "connected") {
+          this.#attempt = 0;
+        }
         this.#parts.onChange();
         return;
       case "failed":
         this.#failed(message.reason);
         return;
       case "stopped":
-        if (this.#stopped) this.end();
+        if (this.#stopped) {
+          this.end();
+        }
     }
   }
 
   #failed(reason: string): void {
     this.#letGo();
-    if (this.#stopped) return;
+    if (this.#stopped) {
+      return;
+    }
     this.view.failure = reason;
     this.view.status = null;
     this.#stopTimer = this.#parts.clock.after(backOffMs(this.#attempt, this.#parts.clock), () =>
@@ -100,7 +106,9 @@ export class LaneWorker {
   #letGo(): void {
     const worker = this.#worker;
     this.#worker = null;
-    if (!worker) return;
+    if (!worker) {
+      return;
+    }
     worker.onmessage = worker.onerror = null;
     worker.terminate();
   }

@@ -93,7 +93,9 @@ export class Lane implements LineOwner, TaskContext {
   welcomed(welcome: Welcome): void {
     this.tensorLimitBytes = welcome.tensorLimitBytes;
     this.blobs.admit(welcome.blobKey, welcome.cacheLimitBytes);
-    if (!welcome.resumed) this.#startEmpty();
+    if (!welcome.resumed) {
+      this.#startEmpty();
+    }
     this.#session = welcome.session;
     this.#send(this.#requests.letters());
   }
@@ -137,7 +139,9 @@ export class Lane implements LineOwner, TaskContext {
   }
 
   hadNoRoom(message: ToLane, bodyLen: number): void {
-    if (!("request" in message) || this.#requests.knows(message.request)) return;
+    if (!("request" in message) || this.#requests.knows(message.request)) {
+      return;
+    }
     const { request } = message;
     const text = `there is no memory for a ${message.type} of ${bodyLen} bytes`;
     if (this.#begin(request, 0)) {
@@ -160,12 +164,16 @@ export class Lane implements LineOwner, TaskContext {
   }
 
   failed(task: Task, error: unknown): void {
-    if (this.#turns.remove(task)) this.#fail(task, failureOf(error));
+    if (this.#turns.remove(task)) {
+      this.#fail(task, failureOf(error));
+    }
     this.advance();
   }
 
   say(task: Task, said: Letter): void {
-    if (task.givenUp || !this.#tasks.has(task.request)) return;
+    if (task.givenUp || !this.#tasks.has(task.request)) {
+      return;
+    }
     if (said.message.type === "part") {
       const unsendable = whyUnsendable(said);
       if (unsendable !== null) {
@@ -181,10 +189,14 @@ export class Lane implements LineOwner, TaskContext {
   #ask(message: Request, body: Bytes): void {
     const { request } = message;
     if (this.#requests.knows(request)) {
-      if (this.#requests.isAnswered(request)) this.#send(this.#requests.lettersOf(request));
+      if (this.#requests.isAnswered(request)) {
+        this.#send(this.#requests.lettersOf(request));
+      }
       return;
     }
-    if (!this.#begin(request, body.length)) return;
+    if (!this.#begin(request, body.length)) {
+      return;
+    }
     try {
       this.#add(this.#task(message, body));
     } catch (error) {
@@ -197,7 +209,9 @@ export class Lane implements LineOwner, TaskContext {
 
   /** Notes a request, or says that there is no room for it. */
   #begin(request: number, bodyLen: number): boolean {
-    if (this.#requests.begin(request, bodyLen)) return true;
+    if (this.#requests.begin(request, bodyLen)) {
+      return true;
+    }
     const message = "too many requests or answers wait already; acknowledge some";
     this.#line.send({ type: "error", request, kind: "busy", message });
     return false;
@@ -240,13 +254,19 @@ export class Lane implements LineOwner, TaskContext {
       engine = this.#ensureEngine();
       const answer = await task.perform(engine);
       // An engine that is gone took its task along, and that was seen to.
-      if (this.#engine !== engine) return;
+      if (this.#engine !== engine) {
+        return;
+      }
       this.#finish(task, answer);
     } catch (error) {
-      if (engine !== null && this.#engine !== engine) return;
+      if (engine !== null && this.#engine !== engine) {
+        return;
+      }
       const failure = failureOf(error);
       // Told before the answer, so that nobody acts on the answer and still counts on what is gone.
-      if (failure.fatal) this.#lose(failure.message);
+      if (failure.fatal) {
+        this.#lose(failure.message);
+      }
       this.#fail(task, failure);
     }
     this.#stopGrace();
@@ -255,10 +275,14 @@ export class Lane implements LineOwner, TaskContext {
   }
 
   #ensureEngine(): DisposableEngine {
-    if (this.#engine) return this.#engine;
+    if (this.#engine) {
+      return this.#engine;
+    }
     const engine = this.#parts.createEngine((reason) => {
       // A task under way fails by itself, with what it was about.
-      if (this.#engine !== engine || this.#underWay !== null) return;
+      if (this.#engine !== engine || this.#underWay !== null) {
+        return;
+      }
       this.#lose(reason);
       this.advance();
     });
@@ -268,7 +292,9 @@ export class Lane implements LineOwner, TaskContext {
 
   #giveUp(request: number, kind: ErrorKind, message: string): void {
     const task = this.#tasks.get(request)?.task;
-    if (!task || task.givenUp) return;
+    if (!task || task.givenUp) {
+      return;
+    }
     task.givenUp = true;
     task.stop();
     const failure = { kind, message };
@@ -277,7 +303,9 @@ export class Lane implements LineOwner, TaskContext {
       this.advance();
       return;
     }
-    if (!task.committed) this.#fail(task, failure);
+    if (!task.committed) {
+      this.#fail(task, failure);
+    }
     this.#engine?.cancel();
     this.#stopGrace = this.clock.after(GRACE_MS, () => {
       this.#lose(`the engine did not come back from ${task.kind} ${request} (${message})`);
@@ -301,7 +329,9 @@ export class Lane implements LineOwner, TaskContext {
   #watchIdle(): void {
     this.#stopIdle();
     const isIdle = this.#underWay === null && this.#tasks.size === 0 && this.holdings.isEmpty;
-    if (!isIdle || this.#engine === null) return;
+    if (!isIdle || this.#engine === null) {
+      return;
+    }
     this.#stopIdle = this.clock.after(IDLE_MS, () => {
       this.#endEngine();
       this.holdings.lose();
@@ -341,13 +371,17 @@ export class Lane implements LineOwner, TaskContext {
   }
 
   #finish(task: Task, answer: Letter): void {
-    if (!this.#settleTask(task)) return;
+    if (!this.#settleTask(task)) {
+      return;
+    }
     this.#reporter.done += 1;
     this.#answer(task.request, answer);
   }
 
   #fail(task: Task, { kind, message }: Pick<Failure, "kind" | "message">): void {
-    if (!this.#settleTask(task)) return;
+    if (!this.#settleTask(task)) {
+      return;
+    }
     this.#reporter.failed += 1;
     this.#reporter.noteError(`a ${task.kind} failed: ${message}`);
     const { request } = task;
@@ -357,7 +391,9 @@ export class Lane implements LineOwner, TaskContext {
   /** False if the task was answered before. */
   #settleTask(task: Task): boolean {
     const entry = this.#tasks.get(task.request);
-    if (entry?.task !== task) return false;
+    if (entry?.task !== task) {
+      return false;
+    }
     entry.stopDeadline();
     this.#tasks.delete(task.request);
     return true;
@@ -375,13 +411,17 @@ export class Lane implements LineOwner, TaskContext {
   }
 
   #send(letters: Letter[]): void {
-    for (const { message, body } of letters) this.#line.send(message, body);
+    for (const { message, body } of letters) {
+      this.#line.send(message, body);
+    }
   }
 
   #mayFetch(task: LoadTask): boolean {
     let held = 0;
     for (const other of this.#tasks.values()) {
-      if (other.task instanceof LoadTask && other.task.holdsBlobs) held += other.task.totalBytes;
+      if (other.task instanceof LoadTask && other.task.holdsBlobs) {
+        held += other.task.totalBytes;
+      }
     }
     return held === 0 || held + task.totalBytes <= FETCHED_BYTES_LIMIT;
   }
@@ -402,7 +442,9 @@ export class Lane implements LineOwner, TaskContext {
   #status(): Omit<LaneStatus, "done" | "failed" | "lastError"> {
     const downloads = { doneBytes: 0, totalBytes: 0 };
     for (const { task } of this.#tasks.values()) {
-      if (!(task instanceof LoadTask)) continue;
+      if (!(task instanceof LoadTask)) {
+        continue;
+      }
       downloads.doneBytes += task.doneBytes;
       downloads.totalBytes += task.totalBytes;
     }

@@ -37,7 +37,9 @@ export class LoadTask extends Task {
   }
 
   override ready(): boolean {
-    if (this.context.holdings.segments.has(this.#load.segment)) return true;
+    if (this.context.holdings.segments.has(this.#load.segment)) {
+      return true;
+    }
     if (this.#state === "waiting" && this.#mayFetch(this)) {
       this.#state = "fetching";
       this.context.startEngine();
@@ -83,7 +85,9 @@ export class LoadTask extends Task {
     const began = this.context.clock.now();
     const fetched = await this.context.blobs.fetch(this.#blobs(), this.#abort.signal, (bytes) => {
       this.doneBytes = bytes;
-      if (this.context.clock.now() - this.#saidAt >= PROGRESS_MS) this.#say("fetch");
+      if (this.context.clock.now() - this.#saidAt >= PROGRESS_MS) {
+        this.#say("fetch");
+      }
     });
     this.#fetchMs = this.context.clock.now() - began;
     this.#fetched = fetched;

@@ -52,11 +52,15 @@ async function main(): Promise<void> {
   view.onToggle(() => (running ? stop("it was stopped in the browser") : void start(link, page)));
   window.addEventListener("hashchange", () => {
     // Another link was opened in this tab.
-    if (location.hash.includes("token=")) location.reload();
+    if (location.hash.includes("token=")) {
+      location.reload();
+    }
   });
   window.addEventListener("pagehide", () => stop("the page was closed"));
   window.addEventListener("pageshow", ({ persisted }) => {
-    if (persisted) void start(link, page);
+    if (persisted) {
+      void start(link, page);
+    }
   });
   document.addEventListener("visibilitychange", awake);
   document.addEventListener("resume", awake);
@@ -67,7 +71,9 @@ async function main(): Promise<void> {
 async function start(link: Link, page: string): Promise<void> {
   starts += 1;
   const mine = starts;
-  for (const worker of workers) worker.end();
+  for (const worker of workers) {
+    worker.end();
+  }
   workers = [];
   views = [];
   running = true;
@@ -77,7 +83,9 @@ async function start(link: Link, page: string): Promise<void> {
   view.showToggle("Stop");
   view.showHeadline({ state: "starting", title: "Starting…", detail: LOOKING });
   const looked = await look(chooseThreads(link.threads, navigator.hardwareConcurrency), mine);
-  if (!looked) return;
+  if (!looked) {
+    return;
+  }
   const { capabilities, worker } = looked;
   let spare: Worker | undefined = worker;
   for (const { lane, backend, missing } of chooseLanes(link.lanes, capabilities)) {
@@ -87,7 +95,9 @@ async function start(link: Link, page: string): Promise<void> {
     }
     const setup = { token: link.token, page, lane, backend, capabilities };
     const onChange = () => {
-      if (running && mine === starts) show(capabilities);
+      if (running && mine === starts) {
+        show(capabilities);
+      }
     };
     const entry = new LaneWorker({ setup, spawn, clock: browserClock, onChange });
     entry.start(spare);
@@ -109,11 +119,15 @@ async function look(
     const worker = spawn();
     try {
       const capabilities = await probe(worker, threads);
-      if (isStill()) return { capabilities, worker };
+      if (isStill()) {
+        return { capabilities, worker };
+      }
       worker.terminate();
     } catch (error) {
       worker.terminate();
-      if (!isStill()) break;
+      if (!isStill()) {
+        break;
+      }
       const detail = `${sentence((error as Error).message)} Trying again.`;
       view.showHeadline({ state: "waiting", title: "This page does not work yet", detail });
       const forMs = backOffMs(attempt, browserClock);
@@ -127,29 +141,42 @@ function probe(worker: Worker, threads: number): Promise<Capabilities> {
   return new Promise((resolve, reject) => {
     worker.onerror = ({ message }) => reject(new Error(message || "its script cannot be loaded"));
     worker.onmessage = ({ data }: MessageEvent<FromWorker>) => {
-      if (data.type === "probed") resolve(data.capabilities);
-      else if (data.type === "failed") reject(new Error(data.reason));
+      if (data.type === "probed") {
+        resolve(data.capabilities);
+      } else if (data.type === "failed") {
+        reject(new Error(data.reason));
+      }
     };
     worker.postMessage({ type: "probe", threads } satisfies ToWorker);
   });
 }
 
 function stop(reason: string): void {
-  if (!running) return;
+  if (!running) {
+    return;
+  }
   stopReason = reason;
-  for (const worker of workers) worker.stop(reason);
+  for (const worker of workers) {
+    worker.stop(reason);
+  }
   showHeadline();
 }
 
 /** The page was shown again, or let out of the freezer: timers may have slept. */
 function awake(): void {
-  if (!running || document.visibilityState !== "visible") return;
+  if (!running || document.visibilityState !== "visible") {
+    return;
+  }
   void wakeLock.hold();
-  for (const worker of workers) worker.retryNow();
+  for (const worker of workers) {
+    worker.retryNow();
+  }
 }
 
 function show(capabilities: Capabilities): void {
-  for (const each of views) view.showLane(each, capabilities);
+  for (const each of views) {
+    view.showLane(each, capabilities);
+  }
   const stored = views.map(({ status }) => status?.stats.cacheBytes ?? 0);
   view.showBrowser(capabilities, Math.max(0, ...stored));
   showHeadline();
@@ -157,10 +184,14 @@ function show(capabilities: Capabilities): void {
 
 function showHeadline(): void {
   // While the browser is looked at there is nothing to sum up.
-  if (views.length === 0 && stopReason === null) return;
+  if (views.length === 0 && stopReason === null) {
+    return;
+  }
   const shown = headline(views, performance.now(), stopReason);
   view.showHeadline(shown);
-  if (shown.state !== "stopped") return;
+  if (shown.state !== "stopped") {
+    return;
+  }
   running = false;
   wakeLock.release();
   view.showToggle("Start again");

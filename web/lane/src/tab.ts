@@ -20,7 +20,9 @@ export function takeLink(): Link | null {
 /** The same across reloads, but not in a copy of the tab, which copies the storage too. */
 export async function pageId(): Promise<string> {
   const kept = recall(PAGE_KEY);
-  if (kept && (await isMine(kept))) return kept;
+  if (kept && (await isMine(kept))) {
+    return kept;
+  }
   const made = crypto.randomUUID();
   remember(PAGE_KEY, made);
   await isMine(made);
@@ -29,7 +31,9 @@ export async function pageId(): Promise<string> {
 
 /** Holds a lock with the page's name for as long as the page lives. */
 function isMine(page: string): Promise<boolean> {
-  if (!navigator.locks) return Promise.resolve(true);
+  if (!navigator.locks) {
+    return Promise.resolve(true);
+  }
   return new Promise((resolve) => {
     const held = navigator.locks.request(`holdfast-page-${page}`, { ifAvailable: true }, (lock) => {
       resolve(lock !== null);

@@ -30,7 +30,9 @@ export class View {
   showHeadline({ state, title, detail }: Headline): void {
     this.#state.dataset.state = state;
     const tab = `${title} · Holdfast`;
-    if (document.title !== tab) document.title = tab;
+    if (document.title !== tab) {
+      document.title = tab;
+    }
     setText(this.#headline, title);
     setText(this.#detail, detail);
   }
@@ -107,7 +109,9 @@ class Card {
 
   #showDownload(downloads: { doneBytes: number; totalBytes: number } | null): void {
     this.#download.hidden = downloads === null;
-    if (!downloads) return;
+    if (!downloads) {
+      return;
+    }
     this.#bar.max = Math.max(1, downloads.totalBytes);
     this.#bar.value = downloads.doneBytes;
     const { doneBytes, totalBytes } = downloads;
@@ -116,7 +120,9 @@ class Card {
 }
 
 function showFacts(list: HTMLElement, facts: [string, string][]): void {
-  while (list.children.length > facts.length) list.lastElementChild?.remove();
+  while (list.children.length > facts.length) {
+    list.lastElementChild?.remove();
+  }
   facts.forEach(([name, value], at) => {
     let row = list.children[at];
     if (!row) {
@@ -131,7 +137,9 @@ function showFacts(list: HTMLElement, facts: [string, string][]): void {
 
 /** Leaves text alone that is the same, so that screen readers do not say it again. */
 function setText(element: Element, text: string): void {
-  if (element.textContent !== text) element.textContent = text;
+  if (element.textContent !== text) {
+    element.textContent = text;
+  }
 }
 
 function make<K extends keyof HTMLElementTagNameMap>(
@@ -139,12 +147,16 @@ function make<K extends keyof HTMLElementTagNameMap>(
   className = "",
 ): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
-  if (className) element.className = className;
+  if (className) {
+    element.className = className;
+  }
   return element;
 }
 
 function byId(id: string): HTMLElement {
   const element = document.getElementById(id);
-  if (!element) throw new Error(`the page has no #${id}`);
+  if (!element) {
+    throw new Error(`the page has no #${id}`);
+  }
   return element;
 }

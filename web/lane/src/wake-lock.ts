@@ -10,11 +10,15 @@ export class WakeLock {
   /** To be called again whenever the page is shown. */
   async hold(): Promise<void> {
     this.#wanted = true;
-    if (this.#held && !this.#held.released) return;
+    if (this.#held && !this.#held.released) {
+      return;
+    }
     // Refused without a reason that would matter to anybody, such as a battery that is low.
     const held = await navigator.wakeLock?.request("screen").catch(() => null);
     this.#held = held ?? null;
-    if (!this.#wanted) this.release();
+    if (!this.#wanted) {
+      this.release();
+    }
   }
 
   release(): void {

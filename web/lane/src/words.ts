@@ -102,15 +102,21 @@ export function adapterWords(backend: Backend, capabilities: Capabilities): stri
 const SOFTWARE = /swiftshader|llvmpipe|lavapipe|softpipe|basic render|software/i;
 
 export function isSoftware({ webgpu }: Capabilities): boolean {
-  if (webgpu.type === "missing") return false;
+  if (webgpu.type === "missing") {
+    return false;
+  }
   const { vendor, architecture, device, description, fallback } = webgpu;
   return fallback || SOFTWARE.test(`${vendor} ${architecture} ${device} ${description}`);
 }
 
 /** What is wrong with a lane, if anything is. */
 export function laneTrouble({ missing, failure, status }: LaneView): string | null {
-  if (missing !== null) return sentence(`Not started: ${missing}`);
-  if (failure !== null) return `${sentence(`It failed: ${failure}`)} Starting it again.`;
+  if (missing !== null) {
+    return sentence(`Not started: ${missing}`);
+  }
+  if (failure !== null) {
+    return `${sentence(`It failed: ${failure}`)} Starting it again.`;
+  }
   const told = status?.line.type === "ended" ? status.line.reason : status?.lastError;
   return told ? sentence(told) : null;
 }
@@ -129,10 +135,15 @@ export function laneFacts(status: LaneStatus): [string, string][] {
     ],
     ["Requests done", `${status.done}${status.failed > 0 ? `, ${status.failed} failed` : ""}`],
   ];
-  if (stats.engineHeapBytes !== null)
+  if (stats.engineHeapBytes !== null) {
     facts.push(["WebAssembly memory", byteWords(stats.engineHeapBytes)]);
-  if (stats.tensors > 0) facts.push(["Data kept", byteWords(stats.tensorBytes)]);
-  if (stats.engineRestarts > 0) facts.push(["Engine restarts", String(stats.engineRestarts)]);
+  }
+  if (stats.tensors > 0) {
+    facts.push(["Data kept", byteWords(stats.tensorBytes)]);
+  }
+  if (stats.engineRestarts > 0) {
+    facts.push(["Engine restarts", String(stats.engineRestarts)]);
+  }
   return facts;
 }
 
@@ -147,10 +158,18 @@ export function browserFacts(
       `${machine.cores} cores${machine.crossOriginIsolated ? "" : ", one thread only"}`,
     ],
   ];
-  if (machine.memoryGib !== null) facts.push(["Memory", `${machine.memoryGib} GiB or more`]);
-  if (cacheBytes > 0) facts.push(["Stored for next time", byteWords(cacheBytes)]);
-  if (webgpu.type === "missing") facts.push(["No WebGPU", sentence(webgpu.reason)]);
-  if (webnn.type === "missing") facts.push(["No WebNN", sentence(webnn.reason)]);
+  if (machine.memoryGib !== null) {
+    facts.push(["Memory", `${machine.memoryGib} GiB or more`]);
+  }
+  if (cacheBytes > 0) {
+    facts.push(["Stored for next time", byteWords(cacheBytes)]);
+  }
+  if (webgpu.type === "missing") {
+    facts.push(["No WebGPU", sentence(webgpu.reason)]);
+  }
+  if (webnn.type === "missing") {
+    facts.push(["No WebNN", sentence(webnn.reason)]);
+  }
   return facts;
 }
 

@@ -101,7 +101,9 @@ test(
     expect(resume?.session).toBe("session-of-the-test");
     back.welcome({ resumed: true });
     // The request may have been lost with the line too: then it has to be asked again.
-    if (!resume?.requests.includes(2)) askRun(back, 2);
+    if (!resume?.requests.includes(2)) {
+      askRun(back, 2);
+    }
     expect(await outcome(back, 2)).toEqual([17, 30, 25, 42]);
     expect(await run(back, 3)).toEqual([17, 30, 25, 42]);
   },

@@ -128,7 +128,9 @@ describe("answers", () => {
     const byteLen = FRAME_BODY_LIMIT + 8;
     const frames = [...split(0, put(1, "u", byteLen), [new Uint8Array(byteLen)])];
     vi.stubGlobal("Uint8Array", withoutRoomFor(byteLen));
-    for (const frame of frames) lane.socket.sayRaw(frame.buffer);
+    for (const frame of frames) {
+      lane.socket.sayRaw(frame.buffer);
+    }
     vi.unstubAllGlobals();
     expect(lane.socket.take()).toMatchObject([{ type: "error", request: 1, kind: "memory" }]);
     await lane.ask(run(2));
@@ -187,7 +189,9 @@ describe("what is not there", () => {
     await lane.ask({ type: "unload", request: 5, segment: "c" });
     const answers = lane.socket.take();
     expect(answers).toHaveLength(5);
-    for (const answer of answers) expect(answer).toMatchObject({ type: "error", kind: "caller" });
+    for (const answer of answers) {
+      expect(answer).toMatchObject({ type: "error", kind: "caller" });
+    }
   });
 
   test("a tensor outside of the body is against the protocol", async () => {
@@ -530,7 +534,9 @@ describe("losing the engine", () => {
 function withoutRoomFor(byteLen: number) {
   return new Proxy(Uint8Array, {
     construct(target, given) {
-      if (given[0] === byteLen) throw new RangeError("Array buffer allocation failed");
+      if (given[0] === byteLen) {
+        throw new RangeError("Array buffer allocation failed");
+      }
       return Reflect.construct(target, given);
     },
   });
