@@ -4,11 +4,12 @@
  */
 
 import { cp, mkdir, readFile, rm } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const here = new URL("./", import.meta.url);
 const dist = new URL("dist/", here);
-const path = (relative, base = here) => new URL(relative, base).pathname;
+const path = (relative, base = here) => fileURLToPath(new URL(relative, base));
 
 /** The builds of ONNX Runtime Web that the engine may load. Never JSEP: it gives wrong numbers. */
 const ORT_FILES = [
@@ -52,6 +53,8 @@ async function workspaceVersion() {
   const manifest = await readFile(new URL("../Cargo.toml", here), "utf8");
   const section = manifest.split("[workspace.package]")[1]?.split("\n[")[0];
   const found = section?.match(/^version = "([^"]+)"$/m)?.[1];
-  if (!found) throw new Error("no version in [workspace.package] of ../Cargo.toml");
+  if (!found) {
+    throw new Error("no version in [workspace.package] of ../Cargo.toml");
+  }
   return found;
 }

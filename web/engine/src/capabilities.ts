@@ -3,6 +3,7 @@
  * and a software adapter is called one. Works in a page and in a worker.
  */
 
+import { PROBE_MS, withLimit } from "#engine/limit";
 import { hasJspi } from "#engine/ort";
 import { ml, openMlContexts } from "#engine/webnn";
 import type {
@@ -110,7 +111,8 @@ async function probeWebGpu(): Promise<WebGpuInfo> {
     );
   }
   try {
-    const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
+    const asked = navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
+    const adapter = await withLimit(asked, PROBE_MS, "the GPU");
     if (adapter === null) {
       return missing(
         "the browser finds no GPU that it may use; check the graphics driver, or start Chromium with --enable-unsafe-webgpu",

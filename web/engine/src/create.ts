@@ -7,6 +7,7 @@ import { allowEmbind } from "#engine/embind";
 import {
   type Engine,
   EngineError,
+  type EngineOptions,
   type EngineStats,
   type HostOutput,
   type HostTensor,
@@ -27,14 +28,6 @@ import { Queue } from "#engine/queue";
 import { Session } from "#engine/session";
 import { START_GRAPH } from "#engine/start";
 import type { Backend, LoadPhase } from "#wire/messages";
-
-export interface EngineOptions {
-  backend: Backend;
-  /** Threads of the wasm backend. */
-  threads: number;
-  /** The folder of this origin that holds ONNX Runtime's scripts and WebAssembly files. */
-  ortBase: string;
-}
 
 /**
  * Starts an engine. A worker can have one: ONNX Runtime's memory comes back only with the worker's
@@ -149,7 +142,7 @@ class OrtEngine implements Engine {
       this.#cancelled = false;
       const { outputs, steps, aside } = await this.#runProgram(program, onPart);
       this.#aside = aside;
-      return { outputs, steps };
+      return { outputs, steps, heapBytes: this.#ort.heapBytes() };
     });
   }
 

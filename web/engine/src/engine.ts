@@ -4,6 +4,7 @@
  */
 
 import type {
+  Backend,
   ErrorKind,
   LoadPhase,
   NamedInput,
@@ -12,6 +13,15 @@ import type {
   StepTiming,
   TensorShape,
 } from "#wire/messages";
+
+/** What an engine is made with. */
+export interface EngineOptions {
+  backend: Backend;
+  /** Threads of the wasm backend. */
+  threads: number;
+  /** The folder of this origin that holds ONNX Runtime's scripts and WebAssembly files. */
+  ortBase: string;
+}
 
 /** Computes on one backend. Calls may overlap; the engine works on one at a time, in order. */
 export interface Engine {
@@ -87,6 +97,8 @@ export interface HostOutput extends Omit<OutputTensor, "value"> {
 export interface ProgramOutcome {
   outputs: HostOutput[];
   steps: StepTiming[];
+  /** Of the engine, after the program. */
+  heapBytes: number | null;
 }
 
 export interface EngineStats {

@@ -20,7 +20,9 @@ export class Loss {
     void lost.then(({ message, reason }) => {
       const why = message || reason;
       this.#reason = why ? `${what}: ${why}` : what;
-      for (const tell of this.#listeners) tell(this.#error());
+      for (const tell of this.#listeners) {
+        tell(this.#error());
+      }
       this.#listeners.clear();
     });
   }
@@ -31,13 +33,18 @@ export class Loss {
 
   /** Throws if the device is lost. */
   check(): void {
-    if (this.#reason !== null) throw this.#error();
+    if (this.#reason !== null) {
+      throw this.#error();
+    }
   }
 
   /** Calls back when the device is lost, unless the function that it returns is called before. */
   listen(tell: (error: EngineError) => void): () => void {
-    if (this.#reason !== null) tell(this.#error());
-    else this.#listeners.add(tell);
+    if (this.#reason !== null) {
+      tell(this.#error());
+    } else {
+      this.#listeners.add(tell);
+    }
     return () => this.#listeners.delete(tell);
   }
 

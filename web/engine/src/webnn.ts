@@ -3,6 +3,8 @@
  * https://www.w3.org/TR/webnn/
  */
 
+import { PROBE_MS, withLimit } from "#engine/limit";
+
 export type MlDeviceType = "npu" | "gpu" | "cpu";
 
 export interface Ml {
@@ -46,18 +48,23 @@ export async function openMlContexts(): Promise<{ open: OpenMl[]; refusals: stri
   const api = ml();
   const open: OpenMl[] = [];
   const refusals: string[] = [];
-  for (const deviceType of ["npu", "gpu", "cpu"] as const) {
+  const tryOne = async (deviceType: MlDeviceType) => {
     try {
-      const context = await api?.createContext({ deviceType });
+      const asked = api?.createContext({ deviceType });
+      const context = asked && (await withLimit(asked, PROBE_MS, "WebNN"));
       if (context) {
         open.push({ deviceType, context });
       }
     } catch (error) {
       refusals.push(`${deviceType}: ${error instanceof Error ? error.message : error}`);
     }
-  }
+  };
+  const bestFirst: MlDeviceType[] = ["npu", "gpu", "cpu"];
+  // At once, because one that never answers must not hold up the others.
+  await Promise.all(bestFirst.map(tryOne));
+  const rank = ({ deviceType }: OpenMl) => bestFirst.indexOf(deviceType);
   const lacksFloat = ({ context }: OpenMl) =>
     context.opSupportLimits().input.dataTypes.includes("float32") ? 0 : 1;
-  open.sort((a, b) => lacksFloat(a) - lacksFloat(b));
+  open.sort((a, b) => lacksFloat(a) - lacksFloat(b) || rank(a) - rank(b));
   return { open, refusals };
 }

@@ -1,5 +1,11 @@
-import { expect, it } from "vitest";
-import { bestBrand, parseUserAgent } from "#engine/capabilities";
+import { afterEach, expect, it, vi } from "vitest";
+import { bestBrand, parseUserAgent, probe } from "#engine/capabilities";
+import { PROBE_MS } from "#engine/limit";
+
+afterEach(() => {
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
 
 it.each([
   [
@@ -28,4 +34,24 @@ it("takes the browser's own name before its engine's and a made-up one", () => {
   expect(bestBrand(brands)).toEqual({ brand: "Google Chrome" });
   expect(bestBrand(brands.slice(0, 2))).toEqual({ brand: "Chromium" });
   expect(bestBrand(brands.slice(0, 1))).toBeUndefined();
+});
+
+it("calls what never answers missing, and the rest by its name", async () => {
+  vi.useFakeTimers();
+  const never = () => new Promise(() => {});
+  const context = { opSupportLimits: () => ({ input: { dataTypes: ["float32"] } }) };
+  vi.stubGlobal("navigator", {
+    userAgent: "",
+    hardwareConcurrency: 2,
+    gpu: { requestAdapter: never },
+    ml: {
+      createContext: ({ deviceType }: { deviceType: string }) =>
+        deviceType === "npu" ? never() : Promise.resolve(context),
+    },
+  });
+  const probing = probe(1);
+  await vi.advanceTimersByTimeAsync(PROBE_MS);
+  const { webgpu, webnn } = await probing;
+  expect(webgpu).toMatchObject({ type: "missing", reason: expect.stringContaining("10000 ms") });
+  expect(webnn).toEqual({ type: "available", deviceTypes: ["cpu", "gpu"], chosen: "gpu" });
 });

@@ -48,10 +48,18 @@ it.each([
   ["a cast", "return emval_returnValue(toReturnWire, destructorsRef, (argFromPtr0(args)))", 0],
 ])("does what the text of %s says", (_, body, handle) => {
   const names: (keyof typeof helpers)[] = ["toValue"];
-  if (body.includes("argFromPtr0")) names.push("argFromPtr0");
-  if (body.includes("argFromPtr1")) names.push("argFromPtr1");
-  if (body.includes("getString")) names.push("getStringOrSymbol");
-  if (body.includes("emval")) names.push("toReturnWire", "emval_returnValue");
+  if (body.includes("argFromPtr0")) {
+    names.push("argFromPtr0");
+  }
+  if (body.includes("argFromPtr1")) {
+    names.push("argFromPtr1");
+  }
+  if (body.includes("getString")) {
+    names.push("getStringOrSymbol");
+  }
+  if (body.includes("emval")) {
+    names.push("toReturnWire", "emval_returnValue");
+  }
   const { theirs, ours } = both(names, wrap(body));
   expect(ours?.(handle, 0, 7, 3)).toEqual(theirs(handle, 0, 7, 3));
 });

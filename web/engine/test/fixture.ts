@@ -90,7 +90,9 @@ export class Fixture {
   /** Takes the engine's device away. */
   lose(): void {
     this.gpu?.destroy();
-    for (const context of this.#contexts) context.destroy?.();
+    for (const context of this.#contexts) {
+      context.destroy?.();
+    }
   }
 
   load(files: SegmentFiles) {

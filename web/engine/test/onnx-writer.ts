@@ -53,7 +53,9 @@ function writeNode(node: GraphSpec["nodes"][number]): number[] {
 
 function writeValue({ name, dtype, dims }: ValueSpec): number[] {
   const size = (dim: number | string | null) => {
-    if (dim === null) return [];
+    if (dim === null) {
+      return [];
+    }
     return typeof dim === "number" ? numberField(1, dim) : textField(2, dim);
   };
   const sizes = dims.map((dim) => bytesField(1, size(dim)));

@@ -66,7 +66,9 @@ class ScriptedOrt {
 
 function place(provider: string, receive: (output: Tensor) => Resident = () => ({}) as Resident) {
   const outputLocation = (type: string) => {
-    if (type === "string") throw new EngineError("device", "strings cannot be sent");
+    if (type === "string") {
+      throw new EngineError("device", "strings cannot be sent");
+    }
     return provider === "wasm" ? "cpu" : "gpu-buffer";
   };
   return { provider, outputLocation, receive } as unknown as Place;
@@ -107,7 +109,9 @@ it("lets go of all outputs if one of them cannot be taken", async () => {
     scripted.results[name] = { dispose: () => gone.push(name) };
   }
   const receive = (output: Tensor) => {
-    if (output === (scripted.results.refused as unknown)) throw new Error("refused");
+    if (output === (scripted.results.refused as unknown)) {
+      throw new Error("refused");
+    }
     return { dispose: () => output.dispose() } as Resident;
   };
   const session = await Session.create(scripted.ort, place("wasm", receive), FILES);

@@ -17,12 +17,17 @@ export async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): P
 
 /** Aborted as soon as one of two is. Older browsers lack `AbortSignal.any`. */
 export function eitherSignal(one: AbortSignal, other: AbortSignal): AbortSignal {
-  if (AbortSignal.any) return AbortSignal.any([one, other]);
+  if (AbortSignal.any) {
+    return AbortSignal.any([one, other]);
+  }
   const either = new AbortController();
   for (const signal of [one, other]) {
     const abort = () => either.abort(signal.reason);
-    if (signal.aborted) abort();
-    else signal.addEventListener("abort", abort, { once: true, signal: either.signal });
+    if (signal.aborted) {
+      abort();
+    } else {
+      signal.addEventListener("abort", abort, { once: true, signal: either.signal });
+    }
   }
   return either.signal;
 }

@@ -88,7 +88,9 @@ export class Blobs implements BlobSource {
     const results = await Promise.allSettled(all);
     await this.#parts.cache.settle(load.unsettled);
     signal.throwIfAborted();
-    if (results.some((result) => result.status === "rejected")) throw failed.signal.reason;
+    if (results.some((result) => result.status === "rejected")) {
+      throw failed.signal.reason;
+    }
     const cachedBytes = load.doneBytes - load.downloadedBytes;
     return {
       bytes: load.bytes,
@@ -114,7 +116,9 @@ export class Blobs implements BlobSource {
   ): Promise<Uint8Array<ArrayBuffer> | null> {
     const { cache } = this.#parts;
     const bytes = await cache.read(blob);
-    if (!bytes) return null;
+    if (!bytes) {
+      return null;
+    }
     if (await isGenuine(blob, bytes)) {
       progress(bytes.length);
       return bytes;

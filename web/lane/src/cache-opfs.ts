@@ -28,14 +28,20 @@ class OpfsStorage implements BlobStorage {
 
   read(name: string, byteLen: number): Promise<Uint8Array<ArrayBuffer> | null> {
     return this.#with(name, false, async (file) => {
-      if (file.getSize() !== byteLen) return null;
+      if (file.getSize() !== byteLen) {
+        return null;
+      }
       const bytes = new Uint8Array(byteLen);
       let read = 0;
       while (read < byteLen) {
         const piece = file.read(bytes.subarray(read, read + PIECE_BYTES), { at: read });
-        if (piece === 0) return null;
+        if (piece === 0) {
+          return null;
+        }
         read += piece;
-        if (read < byteLen) await breathe();
+        if (read < byteLen) {
+          await breathe();
+        }
       }
       return bytes;
     });
@@ -47,8 +53,12 @@ class OpfsStorage implements BlobStorage {
       for (let at = 0; at < bytes.length; at += PIECE_BYTES) {
         const piece = bytes.subarray(at, at + PIECE_BYTES);
         const written = file.write(piece, { at });
-        if (written < piece.length) throw new DOMException("no room", "QuotaExceededError");
-        if (at + PIECE_BYTES < bytes.length) await breathe();
+        if (written < piece.length) {
+          throw new DOMException("no room", "QuotaExceededError");
+        }
+        if (at + PIECE_BYTES < bytes.length) {
+          await breathe();
+        }
       }
       file.flush();
     });
@@ -68,7 +78,9 @@ class OpfsStorage implements BlobStorage {
   async list(): Promise<BlobRef[]> {
     const blobs: BlobRef[] = [];
     for await (const [name, handle] of this.#folder.entries()) {
-      if (handle.kind !== "file" || name === INDEX) continue;
+      if (handle.kind !== "file" || name === INDEX) {
+        continue;
+      }
       blobs.push({ name, byteLen: (await (handle as FileSystemFileHandle).getFile()).size });
     }
     return blobs;

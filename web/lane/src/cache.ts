@@ -86,14 +86,18 @@ export class BlobCache {
     await this.#change(async (index) => {
       for (const { name } of blobs) {
         const entry = index[name];
-        if (!entry) continue;
+        if (!entry) {
+          continue;
+        }
         entry.usedAt = this.#wallClock();
         // Its file may be damaged: who finds it so may write it again.
         writable.add(name);
       }
       for (const blob of blobs) {
         const { name, byteLen } = blob;
-        if (index[name] || !(await this.#makeRoom(index, byteLen, wanted))) continue;
+        if (index[name] || !(await this.#makeRoom(index, byteLen, wanted))) {
+          continue;
+        }
         index[name] = { byteLen, usedAt: this.#wallClock() };
         writable.add(name);
         absent.add(blob);
@@ -119,7 +123,9 @@ export class BlobCache {
   ): Promise<void> {
     try {
       await this.#storage.write(name, bytes).catch(async (error) => {
-        if (error?.name !== "QuotaExceededError") throw error;
+        if (error?.name !== "QuotaExceededError") {
+          throw error;
+        }
         await this.#change(async (index) => (await this.#evict(index, bytes.length, keep)) > 0);
         await this.#storage.write(name, bytes);
       });
@@ -139,12 +145,17 @@ export class BlobCache {
    */
   async settle(blobs: Iterable<BlobRef>): Promise<void> {
     const all = [...blobs];
-    if (all.length === 0) return;
+    if (all.length === 0) {
+      return;
+    }
     await this.#change(async (index) => {
       for (const { name, byteLen } of all) {
         const isThere = await this.#storage.has(name).catch(() => false);
-        if (isThere) index[name] ??= { byteLen, usedAt: this.#wallClock() };
-        else delete index[name];
+        if (isThere) {
+          index[name] ??= { byteLen, usedAt: this.#wallClock() };
+        } else {
+          delete index[name];
+        }
       }
       return true;
     });
@@ -152,11 +163,15 @@ export class BlobCache {
 
   /** Changes the index, unless `change` says that it did not. No failure gets out. */
   async #change(change: (index: Index) => Promise<boolean> | boolean): Promise<void> {
-    if (this.kind === "none") return;
+    if (this.kind === "none") {
+      return;
+    }
     await this.#locks
       .hold(INDEX_LOCK, async () => {
         const index = await this.#readIndex();
-        if (await change(index)) await this.#storage.writeIndex(JSON.stringify(index));
+        if (await change(index)) {
+          await this.#storage.writeIndex(JSON.stringify(index));
+        }
         this.#usedBytes = total(index);
       })
       .catch(() => {});
@@ -165,7 +180,9 @@ export class BlobCache {
   async #readIndex(): Promise<Index> {
     const text = await this.#storage.readIndex().catch(() => null);
     try {
-      if (text) return JSON.parse(text);
+      if (text) {
+        return JSON.parse(text);
+      }
     } catch {
       // Torn by a crash: what there is can be seen, only not when it was used.
     }
@@ -174,7 +191,9 @@ export class BlobCache {
   }
 
   async #makeRoom(index: Index, byteLen: number, keep: ReadonlySet<string>): Promise<boolean> {
-    if (byteLen > this.#limitBytes) return false;
+    if (byteLen > this.#limitBytes) {
+      return false;
+    }
     const lacking = total(index) + byteLen - this.#limitBytes;
     return (await this.#evict(index, lacking, keep)) >= lacking;
   }
@@ -186,13 +205,17 @@ export class BlobCache {
       .sort(([, one], [, other]) => one.usedAt - other.usedAt);
     let freed = 0;
     for (const [name, entry] of oldestFirst) {
-      if (freed >= byteLen) break;
+      if (freed >= byteLen) {
+        break;
+      }
       // One that another lane is reading or writing stays.
       const removed = await this.#locks.tryHold(blobLock(name), async () => {
         await this.remove(name);
         return true;
       });
-      if (!removed) continue;
+      if (!removed) {
+        continue;
+      }
       delete index[name];
       freed += entry.byteLen;
     }

@@ -3,20 +3,26 @@
 import type { Capabilities } from "#engine/capabilities";
 import type { Backend } from "#wire/messages";
 
-export interface Choice {
-  /** By their number within the page, which a lane that is missing keeps too. */
-  lanes: { lane: number; backend: Backend; missing: string | null }[];
+export interface ChosenLane {
+  /** Its number within the page, which a lane that is missing keeps too. */
+  lane: number;
+  backend: Backend;
+  missing: string | null;
 }
 
-export function chooseLanes(wanted: Backend[] | null, capabilities: Capabilities): Choice {
+export function chooseLanes(wanted: Backend[] | null, capabilities: Capabilities): ChosenLane[] {
   const backends = wanted ?? availableBackends(capabilities);
-  return {
-    lanes: backends.map((backend, lane) => ({
-      lane,
-      backend,
-      missing: missingReason(backend, capabilities),
-    })),
-  };
+  return backends.map((backend, lane) => ({
+    lane,
+    backend,
+    missing: missingReason(backend, capabilities),
+  }));
+}
+
+/** What a lane of this backend has of the browser: only WebAssembly computes with threads. */
+export function capabilitiesOf(backend: Backend, capabilities: Capabilities): Capabilities {
+  const { wasm } = capabilities;
+  return { ...capabilities, wasm: { ...wasm, threads: backend === "wasm" ? wasm.threads : 1 } };
 }
 
 /** Threads of one engine, if the link does not say: all cores, but not more than pay off. */

@@ -23,7 +23,9 @@ export async function download(blob: BlobRef, options: Download): Promise<Uint8A
       return await downloadOnce(blob, options);
     } catch (error) {
       options.signal.throwIfAborted();
-      if (error instanceof RequestError) throw error;
+      if (error instanceof RequestError) {
+        throw error;
+      }
       await pause(backOffMs(attempt, options.clock), options);
     }
   }
@@ -47,19 +49,25 @@ async function downloadOnce(blob: BlobRef, options: Download): Promise<Uint8Arra
   });
   if (!response.ok) {
     await response.body?.cancel();
-    if (response.status >= 500) throw new Error(`the server answered ${response.status}`);
+    if (response.status >= 500) {
+      throw new Error(`the server answered ${response.status}`);
+    }
     throw new RequestError("device", `${blob.name}: the server answered ${response.status}`);
   }
   const bytes = allocate(blob);
   let filled = 0;
   try {
     for await (const chunk of chunks(response)) {
-      if (filled + chunk.length > bytes.length) throw wrongSize(blob, "more");
+      if (filled + chunk.length > bytes.length) {
+        throw wrongSize(blob, "more");
+      }
       bytes.set(chunk, filled);
       filled += chunk.length;
       options.onBytes(chunk.length);
     }
-    if (filled < bytes.length) throw wrongSize(blob, "fewer");
+    if (filled < bytes.length) {
+      throw wrongSize(blob, "fewer");
+    }
     return bytes;
   } catch (error) {
     options.onBytes(-filled);
@@ -69,9 +77,13 @@ async function downloadOnce(blob: BlobRef, options: Download): Promise<Uint8Arra
 
 async function* chunks(response: Response): AsyncGenerator<Uint8Array> {
   const reader = response.body?.getReader();
-  if (!reader) return;
+  if (!reader) {
+    return;
+  }
   try {
-    for (let next = await reader.read(); !next.done; next = await reader.read()) yield next.value;
+    for (let next = await reader.read(); !next.done; next = await reader.read()) {
+      yield next.value;
+    }
   } finally {
     await reader.cancel().catch(() => {});
   }

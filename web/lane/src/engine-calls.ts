@@ -4,6 +4,7 @@
  */
 
 import type {
+  EngineOptions,
   EngineStats,
   HostOutput,
   HostTensor,
@@ -13,16 +14,7 @@ import type {
   SegmentFiles,
 } from "#engine/engine";
 import type { Failure } from "#lane/request-error";
-import type { Backend, LoadPhase } from "#wire/messages";
-
-/** What the engine is made with. */
-export interface EngineOptions {
-  backend: Backend;
-  /** Threads of WebAssembly. */
-  threads: number;
-  /** Where the files of ONNX Runtime Web are, ending in a slash. */
-  ortBase: string;
-}
+import type { LoadPhase } from "#wire/messages";
 
 export interface EngineCalls {
   load: { asked: SegmentFiles; answer: LoadTimes };
@@ -53,6 +45,8 @@ export type FromEngine =
 /** The buffers below these bytes, each once, to be handed over with a message. */
 export function buffersOf(views: Iterable<Uint8Array<ArrayBuffer>>): ArrayBuffer[] {
   const buffers = new Set<ArrayBuffer>();
-  for (const view of views) buffers.add(view.buffer);
+  for (const view of views) {
+    buffers.add(view.buffer);
+  }
   return [...buffers];
 }

@@ -7,6 +7,7 @@
 import {
   type Engine,
   EngineError,
+  type EngineOptions,
   type EngineStats,
   type HostOutput,
   type HostTensor,
@@ -19,7 +20,6 @@ import {
   buffersOf,
   type EngineCall,
   type EngineCalls,
-  type EngineOptions,
   type FromEngine,
   type ToEngine,
 } from "#lane/engine-calls";
@@ -107,7 +107,9 @@ export class EngineClient implements DisposableEngine {
   }
 
   cancel(): void {
-    if (this.#ended === null) this.#worker.postMessage({ type: "cancel" }, []);
+    if (this.#ended === null) {
+      this.#worker.postMessage({ type: "cancel" }, []);
+    }
   }
 
   /** Ends the worker and gives its memory back. Calls under way fail. */
@@ -138,7 +140,9 @@ export class EngineClient implements DisposableEngine {
       return;
     }
     const pending = this.#pending.get(message.id);
-    if (!pending) return;
+    if (!pending) {
+      return;
+    }
     switch (message.type) {
       case "phase":
         pending.onPhase?.(message.phase);
@@ -164,11 +168,15 @@ export class EngineClient implements DisposableEngine {
   }
 
   #end(reason: string): void {
-    if (this.#ended !== null) return;
+    if (this.#ended !== null) {
+      return;
+    }
     this.#ended = reason;
     this.#worker.terminate();
     const error = new EngineError("device", reason, true);
-    for (const pending of this.#pending.values()) pending.reject(error);
+    for (const pending of this.#pending.values()) {
+      pending.reject(error);
+    }
     this.#pending.clear();
   }
 }

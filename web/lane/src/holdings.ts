@@ -24,7 +24,9 @@ export class Holdings {
 
   get segmentBytes(): number {
     let sum = 0;
-    for (const { byteLen } of this.segments.values()) sum += byteLen;
+    for (const { byteLen } of this.segments.values()) {
+      sum += byteLen;
+    }
     return sum;
   }
 
@@ -35,7 +37,9 @@ export class Holdings {
 
   /** The engine had to let a segment go by itself. */
   segmentLost(segment: string): void {
-    if (this.segments.delete(segment)) this.#lost.add(`segment ${segment}`);
+    if (this.segments.delete(segment)) {
+      this.#lost.add(`segment ${segment}`);
+    }
   }
 
   tensorKept(tensor: string, byteLen = 0): void {
@@ -44,11 +48,15 @@ export class Holdings {
   }
 
   requireSegment(segment: string): void {
-    if (!this.segments.has(segment)) throw this.#missing(`segment ${segment}`);
+    if (!this.segments.has(segment)) {
+      throw this.#missing(`segment ${segment}`);
+    }
   }
 
   requireTensor(tensor: string): void {
-    if (!this.tensors.has(tensor)) throw this.#missing(`tensor ${tensor}`);
+    if (!this.tensors.has(tensor)) {
+      throw this.#missing(`tensor ${tensor}`);
+    }
   }
 
   /** Takes over what the engine says about itself. */
@@ -59,10 +67,16 @@ export class Holdings {
 
   /** The engine is gone, and everything with it. */
   lose(): void {
-    for (const segment of this.segments.keys()) this.#lost.add(`segment ${segment}`);
-    for (const tensor of this.tensors.keys()) this.#lost.add(`tensor ${tensor}`);
+    for (const segment of this.segments.keys()) {
+      this.#lost.add(`segment ${segment}`);
+    }
+    for (const tensor of this.tensors.keys()) {
+      this.#lost.add(`tensor ${tensor}`);
+    }
     for (const name of this.#lost) {
-      if (this.#lost.size <= LOST_LIMIT) break;
+      if (this.#lost.size <= LOST_LIMIT) {
+        break;
+      }
       this.#lost.delete(name);
     }
     this.#empty();

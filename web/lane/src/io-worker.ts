@@ -8,6 +8,7 @@ import { Blobs } from "#lane/blobs";
 import { BlobCache, type BlobStorage, noStorage } from "#lane/cache";
 import { openIndexedDb } from "#lane/cache-indexeddb";
 import { openOpfs } from "#lane/cache-opfs";
+import { capabilitiesOf } from "#lane/choose-lanes";
 import { browserClock } from "#lane/clock";
 import { EngineClient } from "#lane/engine-client";
 import { Lane } from "#lane/lane";
@@ -33,6 +34,8 @@ async function handle(message: ToWorker): Promise<void> {
     case "start":
       lane = await createLane(message.setup);
       return lane.start();
+    case "retry":
+      return lane?.retryNow();
     case "stop":
       lane?.stop(message.reason);
       lane = null;
@@ -40,7 +43,8 @@ async function handle(message: ToWorker): Promise<void> {
   }
 }
 
-async function createLane({ token, page, lane, backend, capabilities }: LaneSetup): Promise<Lane> {
+async function createLane({ token, page, lane, backend, ...setup }: LaneSetup): Promise<Lane> {
+  const capabilities = capabilitiesOf(backend, setup.capabilities);
   const locks = await openLocks(navigator.locks);
   const quotaBytes = await askQuota();
   const cache = new BlobCache(await openStorage(), locks, quotaBytes);

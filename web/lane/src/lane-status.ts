@@ -46,7 +46,9 @@ export class StatusReporter {
 
   /** Something changed. Costs next to nothing when a report is due anyway. */
   soon(): void {
-    if (this.#report) this.#due ??= this.#clock.after(EVERY_MS, () => this.now());
+    if (this.#report) {
+      this.#due ??= this.#clock.after(EVERY_MS, () => this.now());
+    }
   }
 
   now(): void {

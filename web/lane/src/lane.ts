@@ -3,6 +3,7 @@
  * until they are acknowledged. Everything that touches the world is passed in.
  */
 
+import { Answers } from "#lane/answers";
 import type { BlobSource } from "#lane/blobs";
 import type { Clock } from "#lane/clock";
 import type { DisposableEngine } from "#lane/engine-client";
@@ -11,14 +12,13 @@ import { type LaneStatus, StatusReporter } from "#lane/lane-status";
 import { Line, type LineOwner, type LineState } from "#lane/line";
 import { LoadTask } from "#lane/load-task";
 import type { Letter } from "#lane/outbox";
-import { cut, type Failure, failureOf } from "#lane/request-error";
-import { Requests } from "#lane/requests";
+import { type Failure, failureOf } from "#lane/request-error";
 import { RunTask } from "#lane/run-task";
 import { DropTask, GetTask, PutTask, UnloadTask } from "#lane/small-tasks";
 import type { Socket } from "#lane/socket";
-import { letter, type Task, type TaskContext } from "#lane/task";
+import type { Task, TaskContext } from "#lane/task";
 import { Turns } from "#lane/turns";
-import { type Bytes, checkSendable, FrameError } from "#wire/frame";
+import { type Bytes, FrameError } from "#wire/frame";
 import type { ErrorKind, Hello, LaneStats, ToLane, Welcome } from "#wire/messages";
 
 export interface LaneParts {
@@ -48,7 +48,7 @@ export class Lane implements LineOwner, TaskContext {
   tensorLimitBytes = 0;
   readonly #parts: LaneParts;
   readonly #line: Line;
-  readonly #requests = new Requests();
+  readonly #answers: Answers;
   readonly #turns = new Turns<Task>();
   /** Tasks that are not answered yet, waiting or under way. */
   readonly #tasks = new Map<number, { task: Task; stopDeadline: () => void }>();
@@ -65,6 +65,7 @@ export class Lane implements LineOwner, TaskContext {
     this.clock = parts.clock;
     this.blobs = parts.blobs;
     this.#line = new Line(this, parts.openSocket, parts.clock);
+    this.#answers = new Answers(({ message, body }) => this.#line.send(message, body));
     this.#reporter = new StatusReporter(parts.clock, () => this.#status(), parts.onStatus);
   }
 
@@ -85,7 +86,7 @@ export class Lane implements LineOwner, TaskContext {
 
   hello(): Hello {
     const session = this.#session;
-    const resume = session === null ? null : { session, requests: this.#requests.numbers() };
+    const resume = session === null ? null : { session, requests: this.#answers.numbers() };
     const { hello } = this.#parts;
     return { ...hello, storage: { ...hello.storage, usedBytes: this.blobs.usedBytes }, resume };
   }
@@ -93,9 +94,11 @@ export class Lane implements LineOwner, TaskContext {
   welcomed(welcome: Welcome): void {
     this.tensorLimitBytes = welcome.tensorLimitBytes;
     this.blobs.admit(welcome.blobKey, welcome.cacheLimitBytes);
-    if (!welcome.resumed) this.#startEmpty();
+    if (!welcome.resumed) {
+      this.#startEmpty();
+    }
     this.#session = welcome.session;
-    this.#send(this.#requests.letters());
+    this.#answers.resume();
   }
 
   lineChanged(state: LineState): void {
@@ -112,7 +115,7 @@ export class Lane implements LineOwner, TaskContext {
         this.#line.send({ type: "pong", nonce: message.nonce });
         break;
       case "ack":
-        this.#requests.acknowledge(message.requests);
+        this.#answers.acknowledge(message.requests);
         break;
       case "cancel":
         this.#giveUp(message.request, "cancelled", "the request was cancelled");
@@ -137,12 +140,15 @@ export class Lane implements LineOwner, TaskContext {
   }
 
   hadNoRoom(message: ToLane, bodyLen: number): void {
-    if (!("request" in message) || this.#requests.knows(message.request)) return;
-    const { request } = message;
-    const text = `there is no memory for a ${message.type} of ${bodyLen} bytes`;
-    if (this.#begin(request, 0)) {
-      this.#answer(request, letter({ type: "error", request, kind: "memory", message: text }));
+    if (!("request" in message) || !this.#answers.begin(message.request, 0)) {
+      return;
     }
+    const text = `there is no memory for a ${message.type} of ${bodyLen} bytes`;
+    this.#answers.fail(message.request, "memory", text);
+  }
+
+  startEngine(): void {
+    this.#ensureEngine();
   }
 
   advance(): void {
@@ -156,47 +162,39 @@ export class Lane implements LineOwner, TaskContext {
   }
 
   failed(task: Task, error: unknown): void {
-    if (this.#turns.remove(task)) this.#fail(task, failureOf(error));
+    if (this.#turns.remove(task)) {
+      this.#fail(task, failureOf(error));
+    }
     this.advance();
   }
 
   say(task: Task, said: Letter): void {
-    if (task.givenUp || !this.#tasks.has(task.request)) return;
-    if (said.message.type === "part") {
-      const unsendable = whyUnsendable(said);
-      if (unsendable !== null) {
-        this.#giveUp(task.request, "protocol", unsendable);
-        return;
-      }
-      this.#requests.keep(task.request, said, false);
+    if (task.givenUp || !this.#tasks.has(task.request)) {
+      return;
     }
-    this.#line.send(said.message, said.body);
     this.#reporter.soon();
+    if (said.message.type !== "part") {
+      this.#line.send(said.message, said.body);
+      return;
+    }
+    const unsendable = this.#answers.part(task.request, said);
+    if (unsendable !== null) {
+      this.#giveUp(task.request, "protocol", unsendable);
+    }
   }
 
   #ask(message: Request, body: Bytes): void {
     const { request } = message;
-    if (this.#requests.knows(request)) {
-      if (this.#requests.isAnswered(request)) this.#send(this.#requests.lettersOf(request));
+    if (!this.#answers.begin(request, body.length)) {
       return;
     }
-    if (!this.#begin(request, body.length)) return;
     try {
       this.#add(this.#task(message, body));
     } catch (error) {
       const { kind, message: text } = failureOf(error);
       // What is not told apart here is a field that is missing or of the wrong type.
-      const fault = kind === "device" ? "protocol" : kind;
-      this.#answer(request, letter({ type: "error", request, kind: fault, message: text }));
+      this.#answers.fail(request, kind === "device" ? "protocol" : kind, text);
     }
-  }
-
-  /** Notes a request, or says that there is no room for it. */
-  #begin(request: number, bodyLen: number): boolean {
-    if (this.#requests.begin(request, bodyLen)) return true;
-    const message = "too many requests or answers wait already; acknowledge some";
-    this.#line.send({ type: "error", request, kind: "busy", message });
-    return false;
   }
 
   #task(message: Request, body: Bytes): Task {
@@ -236,13 +234,19 @@ export class Lane implements LineOwner, TaskContext {
       engine = this.#ensureEngine();
       const answer = await task.perform(engine);
       // An engine that is gone took its task along, and that was seen to.
-      if (this.#engine !== engine) return;
+      if (this.#engine !== engine) {
+        return;
+      }
       this.#finish(task, answer);
     } catch (error) {
-      if (engine !== null && this.#engine !== engine) return;
+      if (engine !== null && this.#engine !== engine) {
+        return;
+      }
       const failure = failureOf(error);
       // Told before the answer, so that nobody acts on the answer and still counts on what is gone.
-      if (failure.fatal) this.#lose(failure.message);
+      if (failure.fatal) {
+        this.#lose(failure.message);
+      }
       this.#fail(task, failure);
     }
     this.#stopGrace();
@@ -251,10 +255,14 @@ export class Lane implements LineOwner, TaskContext {
   }
 
   #ensureEngine(): DisposableEngine {
-    if (this.#engine) return this.#engine;
+    if (this.#engine) {
+      return this.#engine;
+    }
     const engine = this.#parts.createEngine((reason) => {
       // A task under way fails by itself, with what it was about.
-      if (this.#engine !== engine || this.#underWay !== null) return;
+      if (this.#engine !== engine || this.#underWay !== null) {
+        return;
+      }
       this.#lose(reason);
       this.advance();
     });
@@ -264,7 +272,9 @@ export class Lane implements LineOwner, TaskContext {
 
   #giveUp(request: number, kind: ErrorKind, message: string): void {
     const task = this.#tasks.get(request)?.task;
-    if (!task || task.givenUp) return;
+    if (!task || task.givenUp) {
+      return;
+    }
     task.givenUp = true;
     task.stop();
     const failure = { kind, message };
@@ -273,7 +283,9 @@ export class Lane implements LineOwner, TaskContext {
       this.advance();
       return;
     }
-    if (!task.committed) this.#fail(task, failure);
+    if (!task.committed) {
+      this.#fail(task, failure);
+    }
     this.#engine?.cancel();
     this.#stopGrace = this.clock.after(GRACE_MS, () => {
       this.#lose(`the engine did not come back from ${task.kind} ${request} (${message})`);
@@ -287,9 +299,7 @@ export class Lane implements LineOwner, TaskContext {
     this.#endEngine();
     this.#restarts += 1;
     this.holdings.lose();
-    const lost = letter({ type: "lost", reason: cut(reason) });
-    this.#requests.keepLoss(lost);
-    this.#line.send(lost.message);
+    this.#answers.lose(reason);
     this.#reporter.noteError(reason);
   }
 
@@ -297,7 +307,9 @@ export class Lane implements LineOwner, TaskContext {
   #watchIdle(): void {
     this.#stopIdle();
     const isIdle = this.#underWay === null && this.#tasks.size === 0 && this.holdings.isEmpty;
-    if (!isIdle || this.#engine === null) return;
+    if (!isIdle || this.#engine === null) {
+      return;
+    }
     this.#stopIdle = this.clock.after(IDLE_MS, () => {
       this.#endEngine();
       this.holdings.lose();
@@ -323,13 +335,14 @@ export class Lane implements LineOwner, TaskContext {
     }
     this.#tasks.clear();
     this.#turns.clear();
-    this.#requests.clear();
+    this.#answers.clear();
     this.#endEngine();
     this.holdings.clear();
   }
 
   #endEngine(): void {
     this.#stopGrace();
+    this.#stopIdle();
     this.#underWay = null;
     const engine = this.#engine;
     this.#engine = null;
@@ -337,47 +350,40 @@ export class Lane implements LineOwner, TaskContext {
   }
 
   #finish(task: Task, answer: Letter): void {
-    if (!this.#settleTask(task)) return;
+    if (!this.#settleTask(task)) {
+      return;
+    }
     this.#reporter.done += 1;
-    this.#answer(task.request, answer);
+    this.#answers.answer(task.request, answer);
   }
 
   #fail(task: Task, { kind, message }: Pick<Failure, "kind" | "message">): void {
-    if (!this.#settleTask(task)) return;
+    if (!this.#settleTask(task)) {
+      return;
+    }
     this.#reporter.failed += 1;
     this.#reporter.noteError(`a ${task.kind} failed: ${message}`);
-    const { request } = task;
-    this.#answer(request, letter({ type: "error", request, kind, message }));
+    this.#answers.fail(task.request, kind, message);
   }
 
   /** False if the task was answered before. */
   #settleTask(task: Task): boolean {
     const entry = this.#tasks.get(task.request);
-    if (entry?.task !== task) return false;
+    if (entry?.task !== task) {
+      return false;
+    }
     entry.stopDeadline();
     this.#tasks.delete(task.request);
-    return true;
-  }
-
-  #answer(request: number, answer: Letter): void {
-    const message = whyUnsendable(answer);
-    if (message !== null) {
-      this.#answer(request, letter({ type: "error", request, kind: "protocol", message }));
-      return;
-    }
-    this.#requests.keep(request, answer, true);
-    this.#line.send(answer.message, answer.body);
     this.#reporter.soon();
-  }
-
-  #send(letters: Letter[]): void {
-    for (const { message, body } of letters) this.#line.send(message, body);
+    return true;
   }
 
   #mayFetch(task: LoadTask): boolean {
     let held = 0;
     for (const other of this.#tasks.values()) {
-      if (other.task instanceof LoadTask && other.task.holdsBlobs) held += other.task.totalBytes;
+      if (other.task instanceof LoadTask && other.task.holdsBlobs) {
+        held += other.task.totalBytes;
+      }
     }
     return held === 0 || held + task.totalBytes <= FETCHED_BYTES_LIMIT;
   }
@@ -387,7 +393,7 @@ export class Lane implements LineOwner, TaskContext {
       segments: this.holdings.segments.size,
       tensors: this.holdings.tensors.size,
       tensorBytes: this.holdings.tensorBytes,
-      unacknowledged: this.#requests.unacknowledged,
+      unacknowledged: this.#answers.unacknowledged,
       cacheBytes: this.blobs.usedBytes,
       downloadedBytes: this.blobs.downloadedBytes,
       engineRestarts: this.#restarts,
@@ -398,7 +404,9 @@ export class Lane implements LineOwner, TaskContext {
   #status(): Omit<LaneStatus, "done" | "failed" | "lastError"> {
     const downloads = { doneBytes: 0, totalBytes: 0 };
     for (const { task } of this.#tasks.values()) {
-      if (!(task instanceof LoadTask)) continue;
+      if (!(task instanceof LoadTask)) {
+        continue;
+      }
       downloads.doneBytes += task.doneBytes;
       downloads.totalBytes += task.totalBytes;
     }
@@ -410,15 +418,5 @@ export class Lane implements LineOwner, TaskContext {
       downloads: downloads.totalBytes > 0 ? downloads : null,
       stats: this.#stats(),
     };
-  }
-}
-
-/** Kept and sent again after every cut, a letter that the wire does not take would end the lane. */
-function whyUnsendable({ message, body }: Letter): string | null {
-  try {
-    checkSendable(message, body);
-    return null;
-  } catch (error) {
-    return `a ${message.type} cannot be sent: ${failureOf(error).message}`;
   }
 }

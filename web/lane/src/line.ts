@@ -56,7 +56,9 @@ export class Line {
   }
 
   start(): void {
-    if (this.#state.type !== "ended") return;
+    if (this.#state.type !== "ended") {
+      return;
+    }
     this.#attempt = 0;
     this.#connect();
   }
@@ -68,12 +70,16 @@ export class Line {
 
   /** Waiting has become pointless, for example because the network is back. */
   retryNow(): void {
-    if (this.#state.type === "waiting") this.#connect();
+    if (this.#state.type === "waiting") {
+      this.#connect();
+    }
   }
 
   /** Hangs up and looks for Holdfast again after a while. */
   hangUp(reason: string, code = 1000): void {
-    if (this.#state.type === "ended") return;
+    if (this.#state.type === "ended") {
+      return;
+    }
     this.#letGo(code);
     const forMs = backOffMs(this.#attempt, this.#clock);
     this.#attempt += 1;
@@ -83,7 +89,9 @@ export class Line {
 
   /** Hangs up for good. */
   end(reason: string): void {
-    if (this.#state.type === "ended") return;
+    if (this.#state.type === "ended") {
+      return;
+    }
     this.#letGo(1000);
     this.#change({ type: "ended", reason });
   }
@@ -98,7 +106,9 @@ export class Line {
       this.#owner.hadNoRoom(message, bodyLen),
     );
     socket.onopen = () => {
-      for (const frame of split(0, { type: "hello", ...this.#owner.hello() })) socket.send(frame);
+      for (const frame of split(0, { type: "hello", ...this.#owner.hello() })) {
+        socket.send(frame);
+      }
     };
     socket.onmessage = ({ data }) => this.#receive(assembler, data);
     socket.onclose = ({ code, reason }) =>
@@ -111,11 +121,17 @@ export class Line {
   #receive(assembler: Assembler<ToLane>, data: unknown): void {
     this.#heardAt = this.#clock.now();
     try {
-      if (!(data instanceof ArrayBuffer)) throw new FrameError("a frame that is not binary");
+      if (!(data instanceof ArrayBuffer)) {
+        throw new FrameError("a frame that is not binary");
+      }
       const received = assembler.push(data);
-      if (received) this.#take(received);
+      if (received) {
+        this.#take(received);
+      }
     } catch (error) {
-      if (!(error instanceof FrameError)) throw error;
+      if (!(error instanceof FrameError)) {
+        throw error;
+      }
       this.send({ type: "error", request: null, kind: "protocol", message: error.message });
       this.hangUp(`Holdfast said something unreadable: ${error.message}`, PROTOCOL_BROKEN);
     }
@@ -125,7 +141,9 @@ export class Line {
     if (message.type === "refused") {
       this.end(message.reason);
     } else if (message.type === "welcome") {
-      if (this.#outbox) throw new FrameError("a second welcome");
+      if (this.#outbox) {
+        throw new FrameError("a second welcome");
+      }
       this.#welcome(message);
     } else if (this.#outbox) {
       this.#owner.received(message, body);
@@ -135,7 +153,9 @@ export class Line {
   }
 
   #welcome(welcome: Welcome): void {
-    if (!this.#socket) return;
+    if (!this.#socket) {
+      return;
+    }
     this.#stopTimer();
     this.#attempt = 0;
     this.#outbox = new Outbox(this.#socket, this.#clock);
@@ -160,7 +180,9 @@ export class Line {
     this.#outbox = null;
     const socket = this.#socket;
     this.#socket = null;
-    if (!socket) return;
+    if (!socket) {
+      return;
+    }
     socket.onopen = socket.onmessage = socket.onclose = null;
     socket.close(code);
   }

@@ -21,7 +21,9 @@ const BACKENDS: readonly Backend[] = ["webgpu", "webnn", "wasm"];
 export function parseLink(fragment: string): Link | null {
   const fields = new URLSearchParams(fragment.replace(/^#/, ""));
   const token = fields.get("token");
-  if (!token) return null;
+  if (!token) {
+    return null;
+  }
   return {
     token,
     lanes: parseLanes(fields.get("lanes")),
@@ -31,7 +33,9 @@ export function parseLink(fragment: string): Link | null {
 }
 
 function parseLanes(text: string | null): Backend[] | null {
-  if (!text || text === "auto") return null;
+  if (!text || text === "auto") {
+    return null;
+  }
   return text.split(",").map((name) => {
     const backend = BACKENDS.find((one) => one === name.trim());
     if (!backend) {
@@ -42,7 +46,9 @@ function parseLanes(text: string | null): Backend[] | null {
 }
 
 function parseThreads(text: string | null): number | null {
-  if (text === null) return null;
+  if (text === null) {
+    return null;
+  }
   const threads = Number(text);
   if (!Number.isInteger(threads) || threads < 1 || threads > 64) {
     throw new Error(`The link asks for ${text} threads; it has to be a number from 1 to 64.`);

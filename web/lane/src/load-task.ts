@@ -37,9 +37,12 @@ export class LoadTask extends Task {
   }
 
   override ready(): boolean {
-    if (this.context.holdings.segments.has(this.#load.segment)) return true;
+    if (this.context.holdings.segments.has(this.#load.segment)) {
+      return true;
+    }
     if (this.#state === "waiting" && this.#mayFetch(this)) {
       this.#state = "fetching";
+      this.context.startEngine();
       this.#fetch().catch((error) => this.context.failed(this, error));
     }
     return this.#state === "fetched";
@@ -82,7 +85,9 @@ export class LoadTask extends Task {
     const began = this.context.clock.now();
     const fetched = await this.context.blobs.fetch(this.#blobs(), this.#abort.signal, (bytes) => {
       this.doneBytes = bytes;
-      if (this.context.clock.now() - this.#saidAt >= PROGRESS_MS) this.#say("fetch");
+      if (this.context.clock.now() - this.#saidAt >= PROGRESS_MS) {
+        this.#say("fetch");
+      }
     });
     this.#fetchMs = this.context.clock.now() - began;
     this.#fetched = fetched;

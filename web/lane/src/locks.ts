@@ -12,7 +12,9 @@ export interface Locks {
 /** A browser that denies storage may have locks and refuse them: so one is tried. */
 export async function openLocks(locks: LockManager | undefined): Promise<Locks> {
   try {
-    if (!locks) return new LocalLocks();
+    if (!locks) {
+      return new LocalLocks();
+    }
     await locks.request("holdfast-probe", { ifAvailable: true }, () => {});
   } catch {
     return new LocalLocks();
@@ -40,7 +42,9 @@ export class LocalLocks implements Locks {
       return await work();
     } finally {
       release();
-      if (this.#last.get(name) === last) this.#last.delete(name);
+      if (this.#last.get(name) === last) {
+        this.#last.delete(name);
+      }
     }
   }
 

@@ -35,11 +35,15 @@ export class Outbox {
     const frames = split(this.#nextId, message, body, (byteLen) => this.#frame(byteLen));
     this.#nextId = (this.#nextId + 1) % 2 ** 32;
     if (bodyBytes(body) <= SMALL_BODY_BYTES && !this.#mustWait(message)) {
-      for (const frame of frames) this.#socket.send(frame);
+      for (const frame of frames) {
+        this.#socket.send(frame);
+      }
       return;
     }
     this.#large.push({ message, frames });
-    if (this.#stopPolling === null) this.#pump();
+    if (this.#stopPolling === null) {
+      this.#pump();
+    }
   }
 
   /** Lets go of what was not sent. */
@@ -51,7 +55,9 @@ export class Outbox {
   /** An outcome must not overtake the parts before it, nor an answer a loss, nor a loss an answer. */
   #mustWait(message: FromLane): boolean {
     const request = requestOf(message);
-    if (message.type === "lost") return this.#large.length > 0;
+    if (message.type === "lost") {
+      return this.#large.length > 0;
+    }
     return (
       request !== null &&
       this.#large.some(({ message }) => message.type === "lost" || requestOf(message) === request)
@@ -63,7 +69,9 @@ export class Outbox {
    * is new costs more than the copy.
    */
   #frame(byteLen: number): Bytes {
-    if (this.#room.byteLength < byteLen) this.#room = new ArrayBuffer(byteLen);
+    if (this.#room.byteLength < byteLen) {
+      this.#room = new ArrayBuffer(byteLen);
+    }
     return new Uint8Array(this.#room, 0, byteLen);
   }
 
@@ -75,8 +83,11 @@ export class Outbox {
         return;
       }
       const next = first.frames.next();
-      if (next.done) this.#large.shift();
-      else this.#socket.send(next.value);
+      if (next.done) {
+        this.#large.shift();
+      } else {
+        this.#socket.send(next.value);
+      }
     }
   }
 }

@@ -4,26 +4,24 @@
 
 import type { Capabilities } from "#engine/capabilities";
 import { chooseLanes, chooseThreads } from "#lane/choose-lanes";
-import { type Link, parseLink } from "#lane/link";
+import { backOffMs, browserClock } from "#lane/clock";
+import { LaneWorker } from "#lane/lane-worker";
+import type { Link } from "#lane/link";
+import { pageId, takeLink } from "#lane/tab";
 import { View } from "#lane/view";
+import { WakeLock } from "#lane/wake-lock";
 import { headline, type LaneView, sentence } from "#lane/words";
 import type { FromWorker, ToWorker } from "#lane/worker-messages";
 
-const LINK_KEY = "holdfast-link";
-const PAGE_KEY = "holdfast-page";
-/** How long a lane may take to say goodbye. */
-const GOODBYE_MS = 500;
 const LOOKING = "Looking at what this browser can do.";
 
-interface RunningLane {
-  view: LaneView;
-  worker: Worker | null;
-}
-
 const view = new View();
-let lanes: RunningLane[] = [];
-let capabilities: Capabilities | null = null;
+const wakeLock = new WakeLock();
+let workers: LaneWorker[] = [];
+let views: LaneView[] = [];
 let running = false;
+/** Why a person or the browser stopped the page. */
+let stopReason: string | null = null;
 /** Counts starts, so that one that was stopped while it looked at the browser goes no further. */
 let starts = 0;
 
@@ -48,16 +46,24 @@ async function main(): Promise<void> {
       "Run “holdfast join” where Holdfast runs: it prints a link that lets this browser join. Open that link here.",
     );
   }
+  // Some browsers ask the person, and one never answers: nothing waits for it.
+  void navigator.storage?.persist?.().catch(() => {});
   const page = link.page ?? (await pageId());
   view.onToggle(() => (running ? stop("it was stopped in the browser") : void start(link, page)));
   window.addEventListener("hashchange", () => {
     // Another link was opened in this tab.
-    if (location.hash.includes("token=")) location.reload();
+    if (location.hash.includes("token=")) {
+      location.reload();
+    }
   });
   window.addEventListener("pagehide", () => stop("the page was closed"));
   window.addEventListener("pageshow", ({ persisted }) => {
-    if (persisted) void start(link, page);
+    if (persisted) {
+      void start(link, page);
+    }
   });
+  document.addEventListener("visibilitychange", awake);
+  document.addEventListener("resume", awake);
   setInterval(showHeadline, 1000);
   await start(link, page);
 }
@@ -65,99 +71,130 @@ async function main(): Promise<void> {
 async function start(link: Link, page: string): Promise<void> {
   starts += 1;
   const mine = starts;
-  for (const { worker } of lanes) worker?.terminate();
-  lanes = [];
+  for (const worker of workers) {
+    worker.end();
+  }
+  workers = [];
+  views = [];
   running = true;
+  stopReason = null;
+  void wakeLock.hold();
   view.clearLanes();
   view.showToggle("Stop");
   view.showHeadline({ state: "starting", title: "Starting…", detail: LOOKING });
-  const first = spawn();
-  let found: Capabilities;
-  try {
-    found = await probe(first, chooseThreads(link.threads, navigator.hardwareConcurrency));
-  } catch (error) {
-    first.terminate();
-    explain("This page does not work here", (error as Error).message);
+  const looked = await look(chooseThreads(link.threads, navigator.hardwareConcurrency), mine);
+  if (!looked) {
     return;
   }
-  if (!running || mine !== starts) {
-    first.terminate();
-    return;
+  const { capabilities, worker } = looked;
+  let spare: Worker | undefined = worker;
+  for (const { lane, backend, missing } of chooseLanes(link.lanes, capabilities)) {
+    if (missing !== null) {
+      views.push({ lane, backend, missing, failure: null, status: null, statusAt: 0 });
+      continue;
+    }
+    const setup = { token: link.token, page, lane, backend, capabilities };
+    const onChange = () => {
+      if (running && mine === starts) {
+        show(capabilities);
+      }
+    };
+    const entry = new LaneWorker({ setup, spawn, clock: browserClock, onChange });
+    entry.start(spare);
+    spare = undefined;
+    workers.push(entry);
+    views.push(entry.view);
   }
-  capabilities = found;
-  view.showBrowser(found, 0);
-  const workers = [first];
-  lanes = chooseLanes(link.lanes, found).lanes.map(({ lane, backend, missing }) => {
-    const view: LaneView = { lane, backend, missing, status: null, statusAt: 0 };
-    if (missing !== null) return { view, worker: null };
-    const setup = { token: link.token, page, lane, backend, capabilities: found };
-    return open(view, workers.pop() ?? spawn(), { type: "start", setup });
-  });
-  for (const unused of workers) unused.terminate();
-  for (const entry of lanes) view.showLane(entry.view, found);
-  showHeadline();
-}
-
-function open(view: LaneView, worker: Worker, message: ToWorker): RunningLane {
-  const entry = { view, worker };
-  worker.onmessage = ({ data }: MessageEvent<FromWorker>) => heard(entry, data);
-  worker.onerror = ({ message }) => heard(entry, { type: "failed", reason: message });
-  tell(worker, message);
-  return entry;
-}
-
-function stop(reason: string): void {
-  if (!running) return;
-  running = false;
-  for (const { worker } of lanes) {
-    if (!worker) continue;
-    tell(worker, { type: "stop", reason });
-    setTimeout(() => worker.terminate(), GOODBYE_MS);
-  }
-  view.showHeadline({ state: "stopped", title: "Stopped", detail: sentence(reason) });
-  view.showToggle("Start again");
-}
-
-function heard(entry: RunningLane, message: FromWorker): void {
-  if (!capabilities || !lanes.includes(entry)) return;
-  if (message.type === "status") {
-    entry.view.status = message.status;
-    entry.view.statusAt = performance.now();
-  } else if (message.type === "failed") {
-    entry.view.missing = message.reason || "its worker failed";
-    entry.worker?.terminate();
-  } else if (message.type === "stopped") {
-    entry.worker?.terminate();
-  }
-  view.showLane(entry.view, capabilities);
-  const stored = lanes.map((lane) => lane.view.status?.stats.cacheBytes ?? 0);
-  view.showBrowser(capabilities, Math.max(...stored));
-  showHeadline();
-}
-
-function showHeadline(): void {
-  if (lanes.length === 0) return;
-  const shown = headline(
-    lanes.map((entry) => entry.view),
-    performance.now(),
-  );
-  view.showHeadline(shown);
-  if (shown.state === "stopped") {
-    running = false;
-    view.showToggle("Start again");
-  }
+  spare?.terminate();
+  show(capabilities);
 }
 
 /** What the browser has, as seen by a worker: some give less to workers than to pages. */
+async function look(
+  threads: number,
+  mine: number,
+): Promise<{ capabilities: Capabilities; worker: Worker } | null> {
+  const isStill = () => running && mine === starts;
+  for (let attempt = 0; isStill(); attempt += 1) {
+    const worker = spawn();
+    try {
+      const capabilities = await probe(worker, threads);
+      if (isStill()) {
+        return { capabilities, worker };
+      }
+      worker.terminate();
+    } catch (error) {
+      worker.terminate();
+      if (!isStill()) {
+        break;
+      }
+      const detail = `${sentence((error as Error).message)} Trying again.`;
+      view.showHeadline({ state: "waiting", title: "This page does not work yet", detail });
+      const forMs = backOffMs(attempt, browserClock);
+      await new Promise<void>((resolve) => browserClock.after(forMs, resolve));
+    }
+  }
+  return null;
+}
+
 function probe(worker: Worker, threads: number): Promise<Capabilities> {
   return new Promise((resolve, reject) => {
     worker.onerror = ({ message }) => reject(new Error(message || "its script cannot be loaded"));
     worker.onmessage = ({ data }: MessageEvent<FromWorker>) => {
-      if (data.type === "probed") resolve(data.capabilities);
-      else if (data.type === "failed") reject(new Error(data.reason));
+      if (data.type === "probed") {
+        resolve(data.capabilities);
+      } else if (data.type === "failed") {
+        reject(new Error(data.reason));
+      }
     };
-    tell(worker, { type: "probe", threads });
+    worker.postMessage({ type: "probe", threads } satisfies ToWorker);
   });
+}
+
+function stop(reason: string): void {
+  if (!running) {
+    return;
+  }
+  stopReason = reason;
+  for (const worker of workers) {
+    worker.stop(reason);
+  }
+  showHeadline();
+}
+
+/** The page was shown again, or let out of the freezer: timers may have slept. */
+function awake(): void {
+  if (!running || document.visibilityState !== "visible") {
+    return;
+  }
+  void wakeLock.hold();
+  for (const worker of workers) {
+    worker.retryNow();
+  }
+}
+
+function show(capabilities: Capabilities): void {
+  for (const each of views) {
+    view.showLane(each, capabilities);
+  }
+  const stored = views.map(({ status }) => status?.stats.cacheBytes ?? 0);
+  view.showBrowser(capabilities, Math.max(0, ...stored));
+  showHeadline();
+}
+
+function showHeadline(): void {
+  // While the browser is looked at there is nothing to sum up.
+  if (views.length === 0 && stopReason === null) {
+    return;
+  }
+  const shown = headline(views, performance.now(), stopReason);
+  view.showHeadline(shown);
+  if (shown.state !== "stopped") {
+    return;
+  }
+  running = false;
+  wakeLock.release();
+  view.showToggle("Start again");
 }
 
 function spawn(): Worker {
@@ -167,42 +204,7 @@ function spawn(): Worker {
   });
 }
 
-function tell(worker: Worker, message: ToWorker): void {
-  worker.postMessage(message);
-}
-
 function explain(title: string, detail: string): void {
   view.showToggle(null);
   view.showHeadline({ state: "stopped", title, detail: sentence(detail) });
-}
-
-/** Takes the token out of the address bar, and keeps it for a reload of this tab. */
-function takeLink(): Link | null {
-  const fresh = location.hash.length > 1 && parseLink(location.hash) ? location.hash : null;
-  if (fresh) {
-    sessionStorage.setItem(LINK_KEY, fresh);
-    history.replaceState(null, "", location.pathname + location.search);
-  }
-  return parseLink(fresh ?? sessionStorage.getItem(LINK_KEY) ?? "");
-}
-
-/** The same across reloads, but not in a copy of the tab, which copies the storage too. */
-async function pageId(): Promise<string> {
-  const kept = sessionStorage.getItem(PAGE_KEY);
-  if (kept && (await isMine(kept))) return kept;
-  const made = crypto.randomUUID();
-  sessionStorage.setItem(PAGE_KEY, made);
-  await isMine(made);
-  return made;
-}
-
-/** Holds a lock with the page's name for as long as the page lives. */
-function isMine(page: string): Promise<boolean> {
-  if (!navigator.locks) return Promise.resolve(true);
-  return new Promise((resolve) => {
-    void navigator.locks.request(`holdfast-page-${page}`, { ifAvailable: true }, (lock) => {
-      resolve(lock !== null);
-      return lock && new Promise(() => {});
-    });
-  });
 }

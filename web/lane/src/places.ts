@@ -35,16 +35,23 @@ export class Places {
       await unlessAborted(entered, signal);
     } catch (error) {
       const at = this.#waiting.indexOf(enter);
-      if (at >= 0) this.#waiting.splice(at, 1);
+      if (at >= 0) {
+        this.#waiting.splice(at, 1);
+      }
       // It got its place at the same moment.
-      else this.#leave();
+      else {
+        this.#leave();
+      }
       throw error;
     }
   }
 
   #leave(): void {
     const next = this.#waiting.shift();
-    if (next) next();
-    else this.#free += 1;
+    if (next) {
+      next();
+    } else {
+      this.#free += 1;
+    }
   }
 }

@@ -29,7 +29,9 @@ export class Requests {
 
   /** Notes a request; false if there is no room for it. */
   begin(request: number, bodyLen: number): boolean {
-    if (this.#known.size >= REQUESTS_LIMIT || this.#heldBytes > HELD_BYTES_LIMIT) return false;
+    if (this.#known.size >= REQUESTS_LIMIT || this.#heldBytes > HELD_BYTES_LIMIT) {
+      return false;
+    }
     this.#known.set(request, { answered: false, requestBytes: bodyLen });
     this.#heldBytes += bodyLen;
     return true;
@@ -46,10 +48,14 @@ export class Requests {
   /** Keeps a letter until its request is acknowledged; the last one is the answer. */
   keep(request: number, letter: Letter, isAnswer: boolean): void {
     const known = this.#known.get(request);
-    if (!known) return;
+    if (!known) {
+      return;
+    }
     this.#kept.push({ request, letter });
     this.#heldBytes += bodyBytes(letter.body);
-    if (!isAnswer) return;
+    if (!isAnswer) {
+      return;
+    }
     known.answered = true;
     this.#heldBytes -= known.requestBytes;
     known.requestBytes = 0;
@@ -58,7 +64,9 @@ export class Requests {
   /** Keeps a loss until something that came after it is acknowledged. */
   keepLoss(letter: Letter): void {
     // Two with nothing between them say the same.
-    if (this.#kept.at(-1)?.request === null) this.#kept.pop();
+    if (this.#kept.at(-1)?.request === null) {
+      this.#kept.pop();
+    }
     this.#kept.push({ request: null, letter });
   }
 
@@ -82,10 +90,14 @@ export class Requests {
     const last = this.#kept.findLastIndex(isDone);
     this.#kept = this.#kept.filter((kept, at) => {
       const letGo = isDone(kept) || (kept.request === null && at < last);
-      if (letGo) this.#heldBytes -= bodyBytes(kept.letter.body);
+      if (letGo) {
+        this.#heldBytes -= bodyBytes(kept.letter.body);
+      }
       return !letGo;
     });
-    for (const request of done) this.#known.delete(request);
+    for (const request of done) {
+      this.#known.delete(request);
+    }
   }
 
   numbers(): number[] {
@@ -95,7 +107,11 @@ export class Requests {
   /** Answers that wait to be acknowledged. */
   get unacknowledged(): number {
     let count = 0;
-    for (const known of this.#known.values()) if (known.answered) count += 1;
+    for (const known of this.#known.values()) {
+      if (known.answered) {
+        count += 1;
+      }
+    }
     return count;
   }
 

@@ -38,7 +38,9 @@ export class RunTask extends Task {
     for (const step of this.#steps) {
       holdings.requireSegment(step.segment);
       for (const { from } of step.inputs) {
-        if (from.type === "kept") holdings.requireTensor(from.tensor);
+        if (from.type === "kept") {
+          holdings.requireTensor(from.tensor);
+        }
       }
     }
     const grows = this.#keeps.some((tensor) => !holdings.tensors.has(tensor));
@@ -58,6 +60,7 @@ export class RunTask extends Task {
       throw new RequestError("cancelled", "the program was given up");
     }
     this.committed = true;
+    this.context.holdings.heapBytes = outcome.heapBytes;
     await this.#settle(engine);
     const { outputs, body } = lay(outcome.outputs);
     const queuedMs = startedAt - this.#arrivedAt;
@@ -76,7 +79,9 @@ export class RunTask extends Task {
     } catch (error) {
       // An engine lets go of a session that failed where it cannot be trusted any more.
       const { lostSegment } = failureOf(error);
-      if (lostSegment !== null) this.context.holdings.segmentLost(lostSegment);
+      if (lostSegment !== null) {
+        this.context.holdings.segmentLost(lostSegment);
+      }
       throw error;
     }
   }
@@ -90,7 +95,9 @@ export class RunTask extends Task {
       return;
     }
     const [, stats] = await Promise.all([settled, engine.stats()]);
-    for (const tensor of this.#keeps) this.context.holdings.tensorKept(tensor);
+    for (const tensor of this.#keeps) {
+      this.context.holdings.tensorKept(tensor);
+    }
     this.context.holdings.update(stats);
   }
 }
@@ -99,8 +106,11 @@ function touches(steps: Step[]): string[] {
   const names = new Set(keeps(steps).map(tensorTouch));
   for (const step of steps) {
     names.add(segmentTouch(step.segment));
-    for (const { from } of step.inputs)
-      if (from.type === "kept") names.add(tensorTouch(from.tensor));
+    for (const { from } of step.inputs) {
+      if (from.type === "kept") {
+        names.add(tensorTouch(from.tensor));
+      }
+    }
   }
   return [...names];
 }

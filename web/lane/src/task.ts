@@ -13,6 +13,8 @@ export interface TaskContext {
   readonly blobs: BlobSource;
   readonly holdings: Holdings;
   readonly tensorLimitBytes: number;
+  /** An engine will be needed soon. It takes a while to start. */
+  startEngine(): void;
   /** Something that a task waited for is there. */
   advance(): void;
   /** A task failed before its turn. */

@@ -21,7 +21,9 @@ export class Turns<T extends Waiting> {
 
   remove(task: T): boolean {
     const at = this.#waiting.indexOf(task);
-    if (at >= 0) this.#waiting.splice(at, 1);
+    if (at >= 0) {
+      this.#waiting.splice(at, 1);
+    }
     return at >= 0;
   }
 
@@ -39,10 +41,16 @@ export class Turns<T extends Waiting> {
     // A copy, because getting ready may fail and take a task out.
     for (const task of [...this.#waiting]) {
       const isHeld = task.touches.some((name) => held.has(name));
-      for (const name of task.touches) held.add(name);
-      if (!isHeld && task.ready()) chosen ??= task;
+      for (const name of task.touches) {
+        held.add(name);
+      }
+      if (!isHeld && task.ready()) {
+        chosen ??= task;
+      }
     }
-    if (underWay || !chosen) return null;
+    if (underWay || !chosen) {
+      return null;
+    }
     this.remove(chosen);
     return chosen;
   }

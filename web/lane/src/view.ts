@@ -10,7 +10,7 @@ import {
   type LaneView,
   laneFacts,
   laneTitle,
-  sentence,
+  laneTrouble,
 } from "#lane/words";
 
 export class View {
@@ -29,6 +29,10 @@ export class View {
 
   showHeadline({ state, title, detail }: Headline): void {
     this.#state.dataset.state = state;
+    const tab = `${title} · Holdfast`;
+    if (document.title !== tab) {
+      document.title = tab;
+    }
     setText(this.#headline, title);
     setText(this.#detail, detail);
   }
@@ -82,6 +86,7 @@ class Card {
       badge.textContent = "software adapter";
       heading.append(badge);
     }
+    this.#error.setAttribute("role", "status");
     this.#bar.setAttribute("aria-label", "Download");
     this.#download.append(this.#bytes, this.#bar);
     this.element.append(heading, adapter, this.#facts, this.#download, this.#error);
@@ -89,21 +94,24 @@ class Card {
     this.#error.hidden = true;
   }
 
-  show({ missing, status }: LaneView): void {
+  show(view: LaneView): void {
+    const { missing, status } = view;
     this.element.classList.toggle("missing", missing !== null);
     if (status && missing === null) {
       showFacts(this.#facts, laneFacts(status));
       this.#showDownload(status.downloads);
     }
     this.#facts.hidden = !status || missing !== null;
-    const error = missing ? `Not started: ${missing}` : (status?.lastError ?? null);
-    this.#error.hidden = error === null;
-    setText(this.#error, error === null ? "" : sentence(error));
+    const trouble = laneTrouble(view);
+    this.#error.hidden = trouble === null;
+    setText(this.#error, trouble ?? "");
   }
 
   #showDownload(downloads: { doneBytes: number; totalBytes: number } | null): void {
     this.#download.hidden = downloads === null;
-    if (!downloads) return;
+    if (!downloads) {
+      return;
+    }
     this.#bar.max = Math.max(1, downloads.totalBytes);
     this.#bar.value = downloads.doneBytes;
     const { doneBytes, totalBytes } = downloads;
@@ -112,7 +120,9 @@ class Card {
 }
 
 function showFacts(list: HTMLElement, facts: [string, string][]): void {
-  while (list.children.length > facts.length) list.lastElementChild?.remove();
+  while (list.children.length > facts.length) {
+    list.lastElementChild?.remove();
+  }
   facts.forEach(([name, value], at) => {
     let row = list.children[at];
     if (!row) {
@@ -127,7 +137,9 @@ function showFacts(list: HTMLElement, facts: [string, string][]): void {
 
 /** Leaves text alone that is the same, so that screen readers do not say it again. */
 function setText(element: Element, text: string): void {
-  if (element.textContent !== text) element.textContent = text;
+  if (element.textContent !== text) {
+    element.textContent = text;
+  }
 }
 
 function make<K extends keyof HTMLElementTagNameMap>(
@@ -135,12 +147,16 @@ function make<K extends keyof HTMLElementTagNameMap>(
   className = "",
 ): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
-  if (className) element.className = className;
+  if (className) {
+    element.className = className;
+  }
   return element;
 }
 
 function byId(id: string): HTMLElement {
   const element = document.getElementById(id);
-  if (!element) throw new Error(`the page has no #${id}`);
+  if (!element) {
+    throw new Error(`the page has no #${id}`);
+  }
   return element;
 }

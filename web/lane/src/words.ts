@@ -8,8 +8,10 @@ import type { Backend } from "#wire/messages";
 export interface LaneView {
   lane: number;
   backend: Backend;
-  /** Why it was not started, or does not work any more. */
+  /** Why it was not started. */
   missing: string | null;
+  /** Why its worker ended; it is started again. */
+  failure: string | null;
   status: LaneStatus | null;
   /** When the status came, on the clock that `headline` is given. */
   statusAt: number;
@@ -36,7 +38,15 @@ const RUNNING: Record<string, string> = {
   drop: "Letting data go",
 };
 
-export function headline(lanes: LaneView[], now: number): Headline {
+/** All lanes in a few words; `stopReason` is why the page was stopped, if it was. */
+export function headline(
+  lanes: LaneView[],
+  now: number,
+  stopReason: string | null = null,
+): Headline {
+  if (stopReason !== null) {
+    return { state: "stopped", title: "Stopped", detail: sentence(stopReason) };
+  }
   const lines = lanes.flatMap(({ status }) => status?.line ?? []);
   const connected = lines.filter((line) => line.type === "connected").length;
   const started = lanes.filter((lane) => lane.missing === null).length;
@@ -57,7 +67,8 @@ export function headline(lanes: LaneView[], now: number): Headline {
   )[0];
   if (waiting) {
     const seconds = Math.ceil(Math.max(0, waiting.until - now) / 1000);
-    const detail = seconds > 0 ? `Trying again in ${seconds} s.` : "Trying again now.";
+    const when = seconds > 0 ? `Trying again in ${seconds} s.` : "Trying again now.";
+    const detail = `${sentence(waiting.reason)} ${when}`;
     return { state: "waiting", title: "Not connected", detail };
   }
   const ended = lines.find((line) => line.type === "ended");
@@ -87,14 +98,27 @@ export function adapterWords(backend: Backend, capabilities: Capabilities): stri
   return "";
 }
 
+/** As crates/devices/src/lane/adapter.rs has it. */
+const SOFTWARE = /swiftshader|llvmpipe|lavapipe|softpipe|basic render|software/i;
+
 export function isSoftware({ webgpu }: Capabilities): boolean {
-  return (
-    webgpu.type === "available" &&
-    (webgpu.fallback ||
-      /swiftshader|llvmpipe|lavapipe|basic render/i.test(
-        `${webgpu.architecture} ${webgpu.device} ${webgpu.description}`,
-      ))
-  );
+  if (webgpu.type === "missing") {
+    return false;
+  }
+  const { vendor, architecture, device, description, fallback } = webgpu;
+  return fallback || SOFTWARE.test(`${vendor} ${architecture} ${device} ${description}`);
+}
+
+/** What is wrong with a lane, if anything is. */
+export function laneTrouble({ missing, failure, status }: LaneView): string | null {
+  if (missing !== null) {
+    return sentence(`Not started: ${missing}`);
+  }
+  if (failure !== null) {
+    return `${sentence(`It failed: ${failure}`)} Starting it again.`;
+  }
+  const told = status?.line.type === "ended" ? status.line.reason : status?.lastError;
+  return told ? sentence(told) : null;
 }
 
 /** The lines of a lane's card. */
@@ -111,9 +135,15 @@ export function laneFacts(status: LaneStatus): [string, string][] {
     ],
     ["Requests done", `${status.done}${status.failed > 0 ? `, ${status.failed} failed` : ""}`],
   ];
-  if (stats.engineHeapBytes !== null) facts.push(["Memory", byteWords(stats.engineHeapBytes)]);
-  if (stats.tensors > 0) facts.push(["Data kept", byteWords(stats.tensorBytes)]);
-  if (stats.engineRestarts > 0) facts.push(["Engine restarts", String(stats.engineRestarts)]);
+  if (stats.engineHeapBytes !== null) {
+    facts.push(["WebAssembly memory", byteWords(stats.engineHeapBytes)]);
+  }
+  if (stats.tensors > 0) {
+    facts.push(["Data kept", byteWords(stats.tensorBytes)]);
+  }
+  if (stats.engineRestarts > 0) {
+    facts.push(["Engine restarts", String(stats.engineRestarts)]);
+  }
   return facts;
 }
 
@@ -128,10 +158,18 @@ export function browserFacts(
       `${machine.cores} cores${machine.crossOriginIsolated ? "" : ", one thread only"}`,
     ],
   ];
-  if (machine.memoryGib !== null) facts.push(["Memory", `${machine.memoryGib} GiB or more`]);
-  if (cacheBytes > 0) facts.push(["Stored for next time", byteWords(cacheBytes)]);
-  if (webgpu.type === "missing") facts.push(["No WebGPU", sentence(webgpu.reason)]);
-  if (webnn.type === "missing") facts.push(["No WebNN", sentence(webnn.reason)]);
+  if (machine.memoryGib !== null) {
+    facts.push(["Memory", `${machine.memoryGib} GiB or more`]);
+  }
+  if (cacheBytes > 0) {
+    facts.push(["Stored for next time", byteWords(cacheBytes)]);
+  }
+  if (webgpu.type === "missing") {
+    facts.push(["No WebGPU", sentence(webgpu.reason)]);
+  }
+  if (webnn.type === "missing") {
+    facts.push(["No WebNN", sentence(webnn.reason)]);
+  }
   return facts;
 }
 

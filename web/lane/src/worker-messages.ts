@@ -18,6 +18,8 @@ export interface LaneSetup {
 export type ToWorker =
   | { type: "probe"; threads: number }
   | { type: "start"; setup: LaneSetup }
+  /** Waiting for the network has become pointless. */
+  | { type: "retry" }
   | { type: "stop"; reason: string };
 
 export type FromWorker =

@@ -162,7 +162,9 @@ describe("failures", () => {
     const answer = server.answer;
     let isBack = false;
     server.answer = async (name) => {
-      if (!isBack) throw new TypeError("failed to fetch");
+      if (!isBack) {
+        throw new TypeError("failed to fetch");
+      }
       return answer(name);
     };
     const done = get(lane(), [blob]);
@@ -203,7 +205,9 @@ describe("failures", () => {
     const [one, other] = [server.add("one"), server.add("other")];
     let ended = false;
     const fetch = (async (address: string, init?: RequestInit) => {
-      if (address.endsWith(one.name)) return new Response(null, { status: 404 });
+      if (address.endsWith(one.name)) {
+        return new Response(null, { status: 404 });
+      }
       return new Promise<Response>((_, reject) =>
         init?.signal?.addEventListener("abort", () => {
           ended = true;
@@ -293,8 +297,11 @@ describe("keeping", () => {
     let give = () => {};
     server.answer = (name) =>
       new Promise((resolve, reject) => {
-        if (server.asked.length > 1) give = () => resolve(answer(name));
-        else cancelled.signal.addEventListener("abort", () => reject(cancelled.signal.reason));
+        if (server.asked.length > 1) {
+          give = () => resolve(answer(name));
+        } else {
+          cancelled.signal.addEventListener("abort", () => reject(cancelled.signal.reason));
+        }
       });
     const first = get(lane(), [blob], cancelled.signal);
     await settled();

@@ -73,6 +73,7 @@ test(
     for (let count = 0; count < 3; count += 1) {
       const lane = await holdfast.lane();
       backends.push(lane.hello?.backend);
+      expect(lane.hello?.wasm.threads === 1 || lane.hello?.backend === "wasm").toBe(true);
       lane.welcome();
       lane.send({ ...load, request: 1 });
       await lane.next("loaded", 1);
@@ -100,7 +101,9 @@ test(
     expect(resume?.session).toBe("session-of-the-test");
     back.welcome({ resumed: true });
     // The request may have been lost with the line too: then it has to be asked again.
-    if (!resume?.requests.includes(2)) askRun(back, 2);
+    if (!resume?.requests.includes(2)) {
+      askRun(back, 2);
+    }
     expect(await outcome(back, 2)).toEqual([17, 30, 25, 42]);
     expect(await run(back, 3)).toEqual([17, 30, 25, 42]);
   },

@@ -51,8 +51,8 @@ test("answers, parts and failures find their call", async () => {
   worker.say({ type: "part", id: 0, outputs: [{ step: 0, name: "y", value }] });
   const failure = { kind: "memory" as const, message: "too much", fatal: false, lostSegment: "s" };
   worker.say({ type: "failed", id: 1, failure });
-  worker.say({ type: "answer", id: 0, answer: { outputs: [], steps: [] } });
-  expect(await run).toEqual({ outputs: [], steps: [] });
+  worker.say({ type: "answer", id: 0, answer: { outputs: [], steps: [], heapBytes: 5 } });
+  expect(await run).toEqual({ outputs: [], steps: [], heapBytes: 5 });
   expect(parts).toEqual(["y"]);
   await expect(get).rejects.toMatchObject({ name: "EngineError", ...failure });
 });

@@ -160,7 +160,9 @@ export class LaneConnection {
     const assembler = new Assembler<FromLane>();
     socket.on("message", (data: Buffer) => {
       const received = assembler.push(new Uint8Array(data).buffer);
-      if (received) this.received.push(received);
+      if (received) {
+        this.received.push(received);
+      }
       this.#changed.now();
     });
   }
@@ -180,7 +182,9 @@ export class LaneConnection {
   }
 
   send(message: ToLane, body: Uint8Array[] = []): void {
-    for (const frame of split(this.#nextId++, message, body)) this.#socket.send(frame);
+    for (const frame of split(this.#nextId++, message, body)) {
+      this.#socket.send(frame);
+    }
   }
 
   /** The first message of this type, for this request if one is given; an error fails. */
@@ -194,8 +198,9 @@ export class LaneConnection {
           (message.type === type || (message.type === "error" && request !== undefined)),
       ),
     );
-    if (message.type !== type)
+    if (message.type !== type) {
       throw new Error(`waited for ${type}, got ${JSON.stringify(message)}`);
+    }
     return { message, body } as Letter<T>;
   }
 
@@ -212,15 +217,21 @@ class Changed {
   #waiting: (() => void)[] = [];
 
   now(): void {
-    for (const wake of this.#waiting.splice(0)) wake();
+    for (const wake of this.#waiting.splice(0)) {
+      wake();
+    }
   }
 
   async until<T>(find: () => T | undefined): Promise<T> {
     const end = Date.now() + LIMIT_MS;
     for (;;) {
       const found = find();
-      if (found !== undefined) return found;
-      if (Date.now() > end) throw new Error(`nothing came within ${LIMIT_MS} ms`);
+      if (found !== undefined) {
+        return found;
+      }
+      if (Date.now() > end) {
+        throw new Error(`nothing came within ${LIMIT_MS} ms`);
+      }
       await new Promise<void>((resolve) => {
         const timer = setTimeout(resolve, LIMIT_MS);
         this.#waiting.push(() => {

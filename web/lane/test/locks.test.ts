@@ -99,7 +99,9 @@ test("what is aborted already does not begin to wait", async () => {
 
 test.each(["with", "without"])("either signal aborts, %s help of the browser", (how) => {
   const { any } = AbortSignal;
-  if (how === "without") Reflect.deleteProperty(AbortSignal, "any");
+  if (how === "without") {
+    Reflect.deleteProperty(AbortSignal, "any");
+  }
   try {
     const [one, other] = [new AbortController(), new AbortController()];
     const either = eitherSignal(one.signal, other.signal);

@@ -2,11 +2,19 @@
 
 import { describe, expect, test } from "vitest";
 import type { Capabilities } from "#engine/capabilities";
-import { chooseLanes, chooseThreads } from "#lane/choose-lanes";
+import { capabilitiesOf, chooseLanes, chooseThreads } from "#lane/choose-lanes";
 import type { LaneStatus } from "#lane/lane-status";
 import type { LineState } from "#lane/line";
 import { parseLink } from "#lane/link";
-import { adapterWords, byteWords, headline, isSoftware, laneFacts, sentence } from "#lane/words";
+import {
+  adapterWords,
+  byteWords,
+  headline,
+  isSoftware,
+  laneFacts,
+  laneTrouble,
+  sentence,
+} from "#lane/words";
 
 const CAPABILITIES: Capabilities = {
   browser: { name: "Chromium", version: "147", platform: "Linux", mobile: false },
@@ -49,7 +57,7 @@ describe("links", () => {
 
 describe("lanes", () => {
   test("by themselves are those that the browser has", () => {
-    const { lanes } = chooseLanes(null, CAPABILITIES);
+    const lanes = chooseLanes(null, CAPABILITIES);
     expect(lanes.map(({ backend, missing }) => [backend, missing])).toEqual([
       ["webgpu", null],
       ["wasm", null],
@@ -57,7 +65,7 @@ describe("lanes", () => {
   });
 
   test("asked for by name are not replaced by others", () => {
-    expect(chooseLanes(["webnn", "wasm"], CAPABILITIES).lanes).toEqual([
+    expect(chooseLanes(["webnn", "wasm"], CAPABILITIES)).toEqual([
       { lane: 0, backend: "webnn", missing: "no WebNN here" },
       { lane: 1, backend: "wasm", missing: null },
     ]);
@@ -68,6 +76,12 @@ describe("lanes", () => {
     expect(chooseThreads(null, 2)).toBe(2);
     expect(chooseThreads(null, 64)).toBe(4);
   });
+
+  test("tell of threads only where they compute with them", () => {
+    expect(capabilitiesOf("wasm", CAPABILITIES)).toEqual(CAPABILITIES);
+    expect(capabilitiesOf("webgpu", CAPABILITIES).wasm.threads).toBe(1);
+    expect(capabilitiesOf("webnn", CAPABILITIES).wasm.threads).toBe(1);
+  });
 });
 
 describe("words", () => {
@@ -75,6 +89,7 @@ describe("words", () => {
     lane: 0,
     backend: "wasm" as const,
     missing,
+    failure: null,
     status: line && status(line),
     statusAt: 1000,
   });
@@ -92,8 +107,26 @@ describe("words", () => {
 
   test("a lane that waits says how long", () => {
     const lanes = [view({ type: "waiting", forMs: 5000, reason: "cut" })];
-    expect(headline(lanes, 2500).detail).toBe("Trying again in 4 s.");
-    expect(headline(lanes, 9000).detail).toBe("Trying again now.");
+    expect(headline(lanes, 2500).detail).toBe("Cut. Trying again in 4 s.");
+    expect(headline(lanes, 9000).detail).toBe("Cut. Trying again now.");
+  });
+
+  test("a page that was stopped says so, whatever its lanes said last", () => {
+    const lanes = [view({ type: "connected", name: "x" })];
+    const stopped = { state: "stopped", title: "Stopped", detail: "It was stopped here." };
+    expect(headline(lanes, 0, "it was stopped here")).toEqual(stopped);
+    expect(headline([], 0, "it was stopped here")).toEqual(stopped);
+  });
+
+  test("a lane says what is wrong with it", () => {
+    expect(laneTrouble(view(null, "no GPU"))).toBe("Not started: no GPU.");
+    expect(laneTrouble(view({ type: "ended", reason: "reload the page" }))).toBe(
+      "Reload the page.",
+    );
+    const failed = { ...view(null), failure: "out of memory" };
+    expect(laneTrouble(failed)).toBe("It failed: out of memory. Starting it again.");
+    expect(headline([failed], 0).title).toBe("Connecting…");
+    expect(laneTrouble(view({ type: "connected", name: "x" }))).toBeNull();
   });
 
   test("a software adapter is called one", () => {
@@ -108,6 +141,10 @@ describe("words", () => {
     const capabilities = { ...CAPABILITIES, webgpu: real } as Capabilities;
     expect(adapterWords("webgpu", capabilities)).toBe("nvidia ampere");
     expect(isSoftware(capabilities)).toBe(false);
+    for (const named of [{ vendor: "Software" }, { device: "softpipe" }]) {
+      const webgpu = { ...real, ...named } as Capabilities["webgpu"];
+      expect(isSoftware({ ...CAPABILITIES, webgpu })).toBe(true);
+    }
   });
 
   test("a lane's card says what it does", () => {

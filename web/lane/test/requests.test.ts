@@ -128,13 +128,23 @@ describe("answers", () => {
     const byteLen = FRAME_BODY_LIMIT + 8;
     const frames = [...split(0, put(1, "u", byteLen), [new Uint8Array(byteLen)])];
     vi.stubGlobal("Uint8Array", withoutRoomFor(byteLen));
-    for (const frame of frames) lane.socket.sayRaw(frame.buffer);
+    for (const frame of frames) {
+      lane.socket.sayRaw(frame.buffer);
+    }
     vi.unstubAllGlobals();
     expect(lane.socket.take()).toMatchObject([{ type: "error", request: 1, kind: "memory" }]);
     await lane.ask(run(2));
     await lane.answer(OUTCOME);
     expect(lane.socket.take()).toMatchObject([{ type: "outcome", request: 2 }]);
     expect(lane.sockets).toHaveLength(1);
+  });
+
+  test("memory that a run takes shows", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1));
+    await lane.answer({ ...OUTCOME, heapBytes: 77 });
+    await lane.ask({ type: "stats", request: 2 });
+    expect(lane.socket.take()[1]).toMatchObject({ stats: { engineHeapBytes: 77 } });
   });
 
   test("a failure that is not fatal leaves the engine as it is", async () => {
@@ -179,7 +189,9 @@ describe("what is not there", () => {
     await lane.ask({ type: "unload", request: 5, segment: "c" });
     const answers = lane.socket.take();
     expect(answers).toHaveLength(5);
-    for (const answer of answers) expect(answer).toMatchObject({ type: "error", kind: "caller" });
+    for (const answer of answers) {
+      expect(answer).toMatchObject({ type: "error", kind: "caller" });
+    }
   });
 
   test("a tensor outside of the body is against the protocol", async () => {
@@ -277,6 +289,15 @@ describe("loads", () => {
     ]);
   });
 
+  test("the engine starts while the first blobs come, and not before", async () => {
+    const lane = await ScriptedLane.welcome();
+    expect(lane.engines).toHaveLength(0);
+    lane.blobs.holdBack = true;
+    await lane.ask(load(1, "c"));
+    expect(lane.engines).toHaveLength(1);
+    expect(lane.engine.calls).toEqual([]);
+  });
+
   test("progress is told at most ten times a second", async () => {
     const lane = await ScriptedLane.welcome();
     lane.blobs.holdBack = true;
@@ -310,7 +331,10 @@ describe("loads", () => {
     await lane.ask({ type: "cancel", request: 1 });
     expect(lane.blobs.held[0]?.signal.aborted).toBe(true);
     expect(lane.socket.take()).toMatchObject([{ type: "error", request: 1, kind: "cancelled" }]);
-    expect(lane.engines).toHaveLength(0);
+    // It was started for nothing.
+    expect(lane.engine.terminated).toBe(false);
+    await lane.clock.pass(IDLE_MS);
+    expect(lane.engine.terminated).toBe(true);
   });
 
   test("a load that is cancelled in the engine is undone", async () => {
@@ -510,7 +534,9 @@ describe("losing the engine", () => {
 function withoutRoomFor(byteLen: number) {
   return new Proxy(Uint8Array, {
     construct(target, given) {
-      if (given[0] === byteLen) throw new RangeError("Array buffer allocation failed");
+      if (given[0] === byteLen) {
+        throw new RangeError("Array buffer allocation failed");
+      }
       return Reflect.construct(target, given);
     },
   });

@@ -51,7 +51,9 @@ export class ScriptedClock implements Clock {
     const end = this.#now + ms;
     for (;;) {
       const next = this.#timers.filter(({ at }) => at <= end).sort((a, b) => a.at - b.at)[0];
-      if (!next) break;
+      if (!next) {
+        break;
+      }
       this.#now = Math.max(this.#now, next.at);
       this.#timers = this.#timers.filter((other) => other !== next);
       next.callback();
@@ -73,10 +75,14 @@ export class ScriptedSocket implements Socket {
   readonly #assembler = new Assembler<FromLane>();
 
   send(frame: Uint8Array<ArrayBuffer>): void {
-    if (this.closed) throw new Error("sent on a closed socket");
+    if (this.closed) {
+      throw new Error("sent on a closed socket");
+    }
     this.frames += 1;
     const received = this.#assembler.push(frame.slice().buffer);
-    if (received) this.received.push(received);
+    if (received) {
+      this.received.push(received);
+    }
   }
 
   close(): void {
@@ -88,7 +94,9 @@ export class ScriptedSocket implements Socket {
   }
 
   say(message: ToLane, body: Uint8Array[] = []): void {
-    for (const frame of split(0, message, body)) this.sayRaw(frame.buffer);
+    for (const frame of split(0, message, body)) {
+      this.sayRaw(frame.buffer);
+    }
   }
 
   sayRaw(data: unknown): void {
@@ -154,7 +162,9 @@ export class ScriptedEngine implements DisposableEngine {
     this.calls.push(`settle ${keep}`);
   }
   async stats() {
-    if (this.dead !== null) throw new EngineError("device", this.dead, true);
+    if (this.dead !== null) {
+      throw new EngineError("device", this.dead, true);
+    }
     return { segments: this.segments, tensors: 0, tensorBytes: this.tensorBytes, heapBytes: 5 };
   }
   cancel() {
@@ -162,13 +172,17 @@ export class ScriptedEngine implements DisposableEngine {
   }
   terminate() {
     this.terminated = true;
-    for (const call of this.open.splice(0)) call.reject("device", "the engine was ended", true);
+    for (const call of this.open.splice(0)) {
+      call.reject("device", "the engine was ended", true);
+    }
   }
 
   /** The call under way. */
   get current(): Call {
     const [call] = this.open;
-    if (!call) throw new Error(`no call is under way; there were ${this.calls.join(", ")}`);
+    if (!call) {
+      throw new Error(`no call is under way; there were ${this.calls.join(", ")}`);
+    }
     return call;
   }
 
@@ -180,7 +194,9 @@ export class ScriptedEngine implements DisposableEngine {
     } = {},
   ): Promise<T> {
     this.calls.push(name);
-    if (this.open.length > 0) throw new Error(`${name} while ${this.open[0]?.name} is under way`);
+    if (this.open.length > 0) {
+      throw new Error(`${name} while ${this.open[0]?.name} is under way`);
+    }
     return new Promise<T>((resolve, reject) => {
       const end = () => {
         this.open = this.open.filter((other) => other !== call);
@@ -189,7 +205,9 @@ export class ScriptedEngine implements DisposableEngine {
         name,
         resolve: (value) => {
           end();
-          if (name.startsWith("load")) this.segments += 1;
+          if (name.startsWith("load")) {
+            this.segments += 1;
+          }
           resolve(value as T);
         },
         reject: (kind, message = "scripted", fatal = false, lostSegment) => {
@@ -224,7 +242,9 @@ export class ScriptedBlobs implements BlobSource {
   fetch(blobs: BlobRef[], signal: AbortSignal, progress: (bytes: number) => void) {
     const bytes = new Map(blobs.map(({ name }) => [name, new Uint8Array(0)]));
     const fetched = { bytes, traffic: { downloadedBytes: 3, cachedBytes: 4 } };
-    if (!this.holdBack) return Promise.resolve(fetched);
+    if (!this.holdBack) {
+      return Promise.resolve(fetched);
+    }
     return new Promise<FetchedBlobs>((resolve, reject) => {
       this.held.push({ signal, progress, give: () => resolve(fetched), fail: reject });
     });
@@ -329,7 +349,11 @@ export const LOADED: LoadTimes = {
   placement: null,
 };
 
-export const OUTCOME: ProgramOutcome = { outputs: [], steps: [{ runMs: 1, readbackMs: 0 }] };
+export const OUTCOME: ProgramOutcome = {
+  outputs: [],
+  steps: [{ runMs: 1, readbackMs: 0 }],
+  heapBytes: 5,
+};
 
 export function run(
   request: number,

@@ -18,7 +18,9 @@ export interface StorageReport {
 
 self.onmessage = async () => {
   const reports = [];
-  for (const open of [openOpfs, openIndexedDb]) reports.push(await report(open));
+  for (const open of [openOpfs, openIndexedDb]) {
+    reports.push(await report(open));
+  }
   self.postMessage(reports);
 };
 

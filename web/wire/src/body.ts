@@ -17,7 +17,9 @@ export class BodyWriter {
   /** Adds a tensor and says where it lies. */
   push(tensor: { dtype: string; dims: number[]; bytes: Uint8Array }): TensorSlice {
     const padding = (ALIGNMENT - (this.byteLen % ALIGNMENT)) % ALIGNMENT;
-    if (padding > 0) this.#add(zeros.subarray(0, padding));
+    if (padding > 0) {
+      this.#add(zeros.subarray(0, padding));
+    }
     const slice = {
       dtype: tensor.dtype,
       dims: tensor.dims,

@@ -96,9 +96,15 @@ export class Assembler<M> {
     if (bodyLen > BODY_LIMIT) {
       throw new FrameError(`a body of ${bodyLen} bytes passes the limit of ${BODY_LIMIT}`);
     }
-    if (this.#open.has(id)) throw new FrameError(`message ${id} began twice`);
-    if (body.length > bodyLen) throw overrun(id, bodyLen);
-    if (body.length === bodyLen) return { message, body };
+    if (this.#open.has(id)) {
+      throw new FrameError(`message ${id} began twice`);
+    }
+    if (body.length > bodyLen) {
+      throw overrun(id, bodyLen);
+    }
+    if (body.length === bodyLen) {
+      return { message, body };
+    }
     if (body.length < FRAME_BODY_LIMIT) {
       throw new FrameError(
         `the first frame of message ${id} has ${body.length} bytes of body, less than it could`,
@@ -128,11 +134,17 @@ export class Assembler<M> {
 
   #rest(id: number, body: Bytes): Received<M> | null {
     const open = this.#open.get(id);
-    if (!open) throw new FrameError(`a further frame of message ${id}, which has not begun`);
-    if (body.length > open.bodyLen - open.filled) throw overrun(id, open.bodyLen);
+    if (!open) {
+      throw new FrameError(`a further frame of message ${id}, which has not begun`);
+    }
+    if (body.length > open.bodyLen - open.filled) {
+      throw overrun(id, open.bodyLen);
+    }
     open.body?.set(body, open.filled);
     open.filled += body.length;
-    if (open.filled < open.bodyLen) return null;
+    if (open.filled < open.bodyLen) {
+      return null;
+    }
     this.#open.delete(id);
     return open.body && { message: open.message, body: open.body };
   }
@@ -201,7 +213,9 @@ function parse<M>(json: Uint8Array): Header<M> {
     isCount(header?.id, 2 ** 32) &&
     isCount(header?.bodyLen, Number.MAX_SAFE_INTEGER) &&
     typeof (header?.message as { type?: unknown } | undefined)?.type === "string";
-  if (!rest && !start) throw new FrameError("the header makes no sense");
+  if (!rest && !start) {
+    throw new FrameError("the header makes no sense");
+  }
   return header as Header<M>;
 }
 

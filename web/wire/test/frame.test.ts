@@ -36,7 +36,9 @@ test.each(golden.refused.map((one) => [one.why, one.frames] as const))(
   (_, frames) => {
     const assembler = new Assembler<ToLane>();
     const last = frames.map(fromHex).at(-1) as Bytes;
-    for (const frame of frames.slice(0, -1)) assembler.push(fromHex(frame).buffer);
+    for (const frame of frames.slice(0, -1)) {
+      assembler.push(fromHex(frame).buffer);
+    }
     expect(() => assembler.push(last.buffer)).toThrow();
   },
 );
@@ -109,7 +111,9 @@ describe("limits", () => {
     const empty = new Uint8Array(FRAME_BODY_LIMIT + 1);
     const open = (id: number) => assembler.push(first(id, [empty]).buffer.slice(0));
     // The bodies are never written to, so they take no memory.
-    for (let id = 0; id < OPEN_MESSAGES_LIMIT; id += 1) open(id);
+    for (let id = 0; id < OPEN_MESSAGES_LIMIT; id += 1) {
+      open(id);
+    }
     expect(() => open(OPEN_MESSAGES_LIMIT)).toThrow("under way in parts");
   });
 
@@ -131,7 +135,9 @@ test("tensors lie at multiples of 8, and outside of the body nowhere", () => {
   expect(slices.map((slice) => slice.offset)).toEqual([0, 8, 16, 16]);
   const body = new Uint8Array(Buffer.concat(writer.pieces));
   expect(body.length).toBe(writer.byteLen);
-  for (const slice of slices) expect(bytesOf(slice, body)).toEqual(patterned(slice.byteLen));
+  for (const slice of slices) {
+    expect(bytesOf(slice, body)).toEqual(patterned(slice.byteLen));
+  }
   const outside = { dtype: "u8", dims: [], offset: 16, byteLen: 6 };
   expect(bytesOf(outside, body)).toBeNull();
   expect(bytesOf({ ...outside, offset: 4 }, body)).toBeNull();
