@@ -24,6 +24,8 @@ const STEPS: &[&[&str]] = &[
         "--pool",
         "mean",
         "--similarity",
+        "--device",
+        "browser",
     ],
 ];
 

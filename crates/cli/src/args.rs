@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use holdfast_browsers::Kind;
+use holdfast_devices::ModelKind;
 use holdfast_models::Store;
 use holdfast_pool::Choices;
 
@@ -270,6 +271,25 @@ pub(crate) struct BrowserArgs {
     /// Start the browser with a window
     #[arg(long)]
     pub(crate) window: bool,
+    /// Wait this many times as long before a kind of model in a browser counts as hung: text,
+    /// vision, audio, generation, multimodal, other; or `large` for large inputs; may be repeated
+    #[arg(long, value_name = "KIND=FACTOR", value_parser = parse_patience)]
+    pub(crate) patience: Vec<(Patience, f64)>,
+}
+
+impl BrowserArgs {
+    /// Whether the user said anything about the browser.
+    pub(crate) fn is_set(&self) -> bool {
+        let BrowserArgs { browser, browser_program, window, patience } = self;
+        browser.is_some() || browser_program.is_some() || *window || !patience.is_empty()
+    }
+}
+
+/// What a user can be more patient with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Patience {
+    Kind(ModelKind),
+    LargeInputs,
 }
 
 #[derive(clap::Args)]
@@ -283,7 +303,7 @@ cryptography to plain http pages.
 Examples:
   holdfast serve
   holdfast serve --port 0 --no-browser
-  holdfast serve --address 0.0.0.0 --tls self-signed")]
+  holdfast serve --address 0.0.0.0 --tls self-signed --name studio.local")]
 pub(crate) struct ServeArgs {
     /// The port; 0 for any
     #[arg(long, default_value_t = 8765)]
@@ -300,6 +320,10 @@ pub(crate) struct ServeArgs {
     /// Its key, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
+    /// A name by which others reach this machine, for the link and for a certificate that is
+    /// made here; may be given more than once [default: what the certificate says, or the address]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Vec<String>,
     /// Start no browser; wait for some to join
     #[arg(long)]
     pub(crate) no_browser: bool,
@@ -378,6 +402,22 @@ fn parse_dim(text: &str) -> Result<(String, usize), String> {
     let (name, size) = text.split_once('=').ok_or("expected NAME=SIZE, such as batch_size=8")?;
     let size = size.parse().map_err(|_| format!("`{size}` is not a size"))?;
     Ok((name.to_owned(), size))
+}
+
+fn parse_patience(text: &str) -> Result<(Patience, f64), String> {
+    let (name, factor) = text.split_once('=').ok_or("expected KIND=FACTOR, such as vision=3")?;
+    let what = match name {
+        "large" => Patience::LargeInputs,
+        "text" => Patience::Kind(ModelKind::Text),
+        "vision" => Patience::Kind(ModelKind::Vision),
+        "audio" => Patience::Kind(ModelKind::Audio),
+        "generation" => Patience::Kind(ModelKind::Generation),
+        "multimodal" => Patience::Kind(ModelKind::Multimodal),
+        "other" => Patience::Kind(ModelKind::Other),
+        _ => return Err(format!("`{name}` is not a kind of model")),
+    };
+    let factor = factor.parse().ok().filter(|factor| (0.01..=10_000.0).contains(factor));
+    Ok((what, factor.ok_or("the factor has to be a number between 0.01 and 10000")?))
 }
 
 fn parse_input(text: &str) -> Result<(String, PathBuf), String> {

@@ -11,7 +11,7 @@ use holdfast_models::Store;
 use holdfast_pool::{Answer, BrowserOptions, Pool, PoolOptions, Request};
 use holdfast_server::{Server, ServerFile, ServerOptions};
 
-use crate::args::{BrowserArgs, Global};
+use crate::args::{BrowserArgs, Global, Patience};
 
 /// Runs requests.
 pub(crate) enum Place {
@@ -72,8 +72,15 @@ pub(crate) fn pool_options(
     if let Some(threads) = threads {
         cpu.threads = threads.into();
     }
+    let mut lanes = LaneOptions::default();
+    for &(what, factor) in browser.iter().flat_map(|args| &args.patience) {
+        match what {
+            Patience::Kind(kind) => drop(lanes.timeouts.kinds.insert(kind, factor)),
+            Patience::LargeInputs => lanes.timeouts.large_input = factor,
+        }
+    }
     let browser = browser.map(|args| browser_options(global, args)).transpose()?;
-    Ok(PoolOptions { cpu, lanes: LaneOptions::default(), browser, progress })
+    Ok(PoolOptions { cpu, lanes, browser, progress })
 }
 
 /// The browser that the command line asks for.

@@ -31,7 +31,7 @@ pub struct Calibration {
 
 /// A product that takes at least this long says more about the arithmetic than about the launch.
 const LONG_ENOUGH: Duration = Duration::from_millis(20);
-const SIZES: [usize; 4] = [128, 256, 512, 1024];
+const SIZES: [usize; 5] = [128, 256, 512, 1024, 2048];
 const TRANSFER_BYTES: usize = 4 << 20;
 const LAUNCHES: usize = 9;
 
@@ -49,13 +49,21 @@ pub async fn calibrate(device: &dyn Device, store: &Store) -> Result<Calibration
 async fn measure(device: &dyn Device, graph: &StoredGraph) -> Result<Calibration, DeviceError> {
     let mut launches = products(device, graph, 1, LAUNCHES).await?;
     launches.sort();
+    let launch = launches[LAUNCHES / 2];
     let mut matmul_flops = 0.0;
     for size in SIZES {
         let took = products(device, graph, size, 2).await?[1];
-        matmul_flops = 2.0 * (size as f64).powi(3) / took.as_secs_f64().max(1e-9);
+        let computing = took.saturating_sub(launch).as_secs_f64();
+        if computing > 0.0 {
+            matmul_flops = 2.0 * (size as f64).powi(3) / computing;
+        }
         if took >= LONG_ENOUGH {
             break;
         }
+    }
+    if matmul_flops == 0.0 {
+        let message = "its clock did not move while it multiplied large matrices";
+        return Err(DeviceError::new(ErrorKind::Device, message));
     }
     let values = tensor(DataType::F32, vec![TRANSFER_BYTES / 4], vec![0; TRANSFER_BYTES])?;
     let started = Instant::now();
@@ -67,7 +75,7 @@ async fn measure(device: &dyn Device, graph: &StoredGraph) -> Result<Calibration
     let rate = |took: Duration| TRANSFER_BYTES as f64 / took.as_secs_f64().max(1e-9);
     Ok(Calibration {
         matmul_flops,
-        launch: launches[LAUNCHES / 2],
+        launch,
         upload_bytes_per_second: rate(upload),
         download_bytes_per_second: rate(download),
     })
@@ -83,13 +91,17 @@ async fn products(
     // The size is bound, because WebNN computes nothing else.
     let dims = [("size".to_owned(), size)].into();
     let loaded = device.load(Segment { dims, ..Segment::new(graph.clone()) }).await?;
-    put_square(device, size).await?;
-    let mut took = Vec::new();
-    for _ in 0..times {
-        took.push(product(device, loaded.id).await?);
-    }
+    let measured = async {
+        put_square(device, size).await?;
+        let mut took = Vec::new();
+        for _ in 0..times {
+            took.push(product(device, loaded.id).await?);
+        }
+        Ok(took)
+    };
+    let measured = measured.await;
     device.unload(loaded.id).await?;
-    Ok(took)
+    measured
 }
 
 async fn put_square(device: &dyn Device, size: usize) -> Result<(), DeviceError> {

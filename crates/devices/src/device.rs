@@ -108,6 +108,8 @@ pub struct Loaded {
     pub took: Duration,
     /// How long the first run took, on zeros, where the device makes one to compile shaders.
     pub first_run: Option<Duration>,
+    /// Why there was none although the device makes one.
+    pub first_run_error: Option<String>,
     /// What of it the device leaves to the processor; `None` for nothing.
     pub placement: Option<String>,
 }

@@ -8,6 +8,8 @@ use holdfast_browsers::{Browser, BrowserError, GuardCommand, Installed, Kind, La
 use holdfast_devices::lane::{Lane, Lanes};
 use holdfast_wire::{Backend, WebGpuInfo, WebNnInfo};
 
+use crate::pool::explain;
+
 /// Which browser to start, and how.
 #[derive(Clone, Debug)]
 pub struct BrowserOptions {
@@ -36,9 +38,11 @@ impl BrowserOptions {
 /// How long a browser has from its start to its first hello.
 const JOIN_LIMIT: Duration = Duration::from_secs(60);
 
-/// A browser that was started, and what is known of its lanes.
+/// A browser that was started.
 pub(crate) struct Started {
     browser: Browser,
+    /// What its page calls itself, so that its lanes are told from those of others.
+    page: String,
 }
 
 impl Started {
@@ -55,32 +59,51 @@ impl Started {
             chosen.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?
         };
         progress(&format!("starting {chosen}"));
+        let page = holdfast_devices::lane::secret();
+        let link = format!("{link}&page={page}");
         let mut launch = Launch::new(chosen, link, options.guard.clone());
         launch.headless = options.headless;
-        Ok(Started { browser: launch.start().await? })
+        Ok(Started { browser: launch.start().await?, page })
     }
 
-    /// Waits for a lane on a backend; the error says why there will be none.
+    /// Whether it has ended, or hung so that all its lanes are gone.
+    pub(crate) async fn has_ended(&self) -> bool {
+        tokio::select! {
+            biased;
+            _ = self.browser.exited() => true,
+            () = std::future::ready(()) => false,
+        }
+    }
+
+    /// Waits for its lane on a backend; the error says why there will be none.
     pub(crate) async fn lane(&self, lanes: &Lanes, backend: Backend) -> Result<Lane, String> {
-        let settled = async {
-            lanes
-                .wait_for(|lane| lane.backend() == backend || missing(lane, backend).is_some())
-                .await
-        };
+        let settled = lanes.wait_for(|lane| {
+            self.owns(lane)
+                && lane.is_connected()
+                && (lane.backend() == backend || missing(lane, backend).is_some())
+        });
         let waited = tokio::time::timeout(JOIN_LIMIT, self.browser.while_running(settled)).await;
+        let name = self.browser.name();
         let lane = waited
-            .map_err(|_| {
-                format!("{} did not join within {} s", self.browser.name(), JOIN_LIMIT.as_secs())
-            })?
-            .map_err(|error| error.to_string())?;
+            .map_err(|_| format!("{name} did not join within {} s", JOIN_LIMIT.as_secs()))?
+            .map_err(|error| explain(&error))?;
         match missing(&lane, backend) {
             Some(reason) if lane.backend() != backend => Err(reason),
             _ => Ok(lane),
         }
     }
 
-    pub(crate) async fn close(&self) -> Result<(), BrowserError> {
-        self.browser.close().await.map(drop)
+    /// Ends its lanes and the browser itself.
+    pub(crate) async fn close(&self, lanes: &Lanes) {
+        for lane in lanes.all().iter().filter(|lane| self.owns(lane)) {
+            lane.leave("its browser is closed", false);
+        }
+        // The guard ends it in any case.
+        let _ = self.browser.close().await;
+    }
+
+    fn owns(&self, lane: &Lane) -> bool {
+        lane.hello().page == self.page
     }
 }
 

@@ -108,25 +108,27 @@ impl Pool {
             (self.options.progress)(&format!("measuring {}", lane.info().name));
             lane.calibrate()
                 .await
-                .map_err(|error| format!("it failed its first measurement: {}", chain(&error)))?;
+                .map_err(|error| format!("it failed its first measurement: {}", explain(&error)))?;
         }
         Ok(lane)
     }
 
     /// Ends what the pool started.
     pub async fn close(&self) {
-        let browser = self.browser.lock().await.take();
-        for lane in self.lanes.all() {
-            lane.leave("Holdfast ends", false);
-        }
-        if let Some(started) = browser {
-            // The guard ends it in any case.
-            let _ = started.close().await;
+        if let Some(started) = self.browser.lock().await.take() {
+            started.close(&self.lanes).await;
         }
     }
 
     async fn lane_of_started_browser(&self, backend: Backend) -> Result<Lane, String> {
         let mut browser = self.browser.lock().await;
+        if let Some(started) = browser.as_ref()
+            && started.has_ended().await
+        {
+            // Its lanes need not be waited for, and another one is started right away.
+            started.close(&self.lanes).await;
+            *browser = None;
+        }
         if browser.is_none() {
             let joined = self.lanes.all();
             let told = joined.iter().find_map(|lane| missing(lane, backend));
@@ -136,16 +138,11 @@ impl Pool {
             };
             let link = lock(&self.door).clone().ok_or("there is no link to join by")?;
             let started = Started::start(options, &link, self.options.progress.clone()).await;
-            *browser = Some(started.map_err(|error| chain(&error))?);
+            *browser = Some(started.map_err(|error| explain(&error))?);
         }
         let started = browser.as_ref().ok_or("the browser is gone")?;
         (self.options.progress)(&format!("waiting for the browser's {} lane", backend.name()));
-        let lane = started.lane(&self.lanes, backend).await;
-        if lane.is_err() && self.lanes.all().is_empty() {
-            // It is of no use: the next request may try another.
-            *browser = None;
-        }
-        lane
+        started.lane(&self.lanes, backend).await
     }
 
     async fn attempt(
@@ -168,7 +165,7 @@ impl Pool {
         };
         // WebNN compiles for fixed sizes.
         let dims = match target {
-            Target::WebNn => self.bind(request)?,
+            Target::WebNn => self.bind(request).map_err(Failed::Choice)?,
             Target::Cpu | Target::Wasm | Target::WebGpu => BTreeMap::new(),
         };
         (self.options.progress)(&format!("preparing the model for {choice}"));
@@ -192,6 +189,10 @@ impl Pool {
             match device.run(program).await {
                 Ok(outcome) => return Ok((loaded, outcome, started.elapsed())),
                 Err(error) if again && error.kind() == ErrorKind::StateLost => again = false,
+                // The caller's own deadline has passed, wherever else it could run.
+                Err(error) if error.kind() == ErrorKind::Timeout && request.deadline.is_some() => {
+                    return Err(Failed::Request(error));
+                }
                 Err(error) => return Err(Failed::of(error)),
             }
         }
@@ -207,7 +208,7 @@ impl Pool {
         if let Some(known) = lock(&self.lowered).get(&key) {
             return Ok(known.clone());
         }
-        let lowered = self.engine.lower(graph, target, dims).await.map_err(Failed::Request)?;
+        let lowered = self.engine.lower(graph, target, dims).await.map_err(Failed::of)?;
         let mut known = lock(&self.lowered);
         if known.len() >= LOWERED_LIMIT {
             known.clear();
@@ -217,19 +218,16 @@ impl Pool {
     }
 
     /// The sizes of the named dimensions, by the inputs that are given.
-    fn bind(&self, request: &Request) -> Result<BTreeMap<String, usize>, Failed> {
-        let in_store = |error| {
-            Failed::Request(DeviceError::caused(ErrorKind::Caller, "cannot read the model", error))
-        };
-        let model = self.store.open_graph(&request.graph).map_err(in_store)?;
-        bindings(&model.inputs(), &request.inputs).map_err(Failed::Request)
+    fn bind(&self, request: &Request) -> Result<BTreeMap<String, usize>, String> {
+        let model = self.store.open_graph(&request.graph).map_err(|error| explain(&error))?;
+        bindings(&model.inputs(), &request.inputs)
     }
 }
 
 fn bindings(
     declared: &[Value],
     inputs: &[(String, Tensor)],
-) -> Result<BTreeMap<String, usize>, DeviceError> {
+) -> Result<BTreeMap<String, usize>, String> {
     let mut bound: BTreeMap<String, usize> = BTreeMap::new();
     for (name, tensor) in inputs {
         let dims =
@@ -239,9 +237,9 @@ fn bindings(
             if let Some(other) = bound.insert(dim.clone(), size)
                 && other != size
             {
-                return Err(DeviceError::caller(format!(
+                return Err(format!(
                     "the inputs disagree on the dimension `{dim}`: {other} and {size}"
-                )));
+                ));
             }
         }
     }
@@ -259,18 +257,19 @@ enum Failed {
 impl Failed {
     fn of(error: DeviceError) -> Failed {
         match error.kind() {
-            ErrorKind::Caller | ErrorKind::Timeout | ErrorKind::Cancelled => Failed::Request(error),
+            ErrorKind::Caller | ErrorKind::Cancelled => Failed::Request(error),
             ErrorKind::Device
+            | ErrorKind::Timeout
             | ErrorKind::Memory
             | ErrorKind::Busy
             | ErrorKind::StateLost
-            | ErrorKind::Protocol => Failed::Choice(chain(&error)),
+            | ErrorKind::Protocol => Failed::Choice(explain(&error)),
         }
     }
 }
 
 /// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn explain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -282,4 +281,111 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no code panics while holding this lock")
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_devices::ModelKind;
+    use holdfast_graph::{DataType, Model, encode};
+    use holdfast_models::ImportOptions;
+    use holdfast_testkit::{Builder, named};
+
+    use super::*;
+
+    fn doubling() -> Model {
+        let mut builder = Builder::new("doubling", 0);
+        builder.input("x", DataType::F32, &[named("n")]);
+        let sum = builder.node("Add", &["x", "x"], &[]);
+        builder.output("y", &sum, DataType::F32, &[named("n")]);
+        builder.finish().unwrap()
+    }
+
+    /// A pool without a browser, and a request for what doubles its input.
+    fn pool(folder: &std::path::Path, choices: &str) -> (Pool, Request) {
+        let path = folder.join("doubling.onnx");
+        std::fs::write(&path, encode(&doubling())).unwrap();
+        let store = Arc::new(Store::open(folder.join("home")).unwrap());
+        let imported = store.import(&path, &ImportOptions::default(), &mut |_| ()).unwrap();
+        let options = PoolOptions {
+            cpu: CpuOptions::default(),
+            lanes: LaneOptions::default(),
+            browser: None,
+            progress: Arc::new(|_| ()),
+        };
+        let input = Tensor::from_slice(&[2], &[1f32, 2.0]).unwrap();
+        let request = Request {
+            graph: imported.manifest.components[0].graph.clone(),
+            kind: ModelKind::Other,
+            inputs: vec![("x".to_owned(), input)],
+            choices: choices.parse().unwrap(),
+            deadline: None,
+        };
+        (Pool::new(store, options).unwrap(), request)
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_had_is_passed_over_and_said() {
+        let folder = tempfile::tempdir().unwrap();
+        for choices in ["cpu", "wasm,cpu", "auto"] {
+            let (pool, request) = pool(folder.path(), choices);
+            let answer = pool.run(&request).await.unwrap();
+            let doubled = answer.outcome.output("y").unwrap();
+            assert_eq!(doubled.to_vec::<f32>().unwrap(), [2.0, 4.0]);
+            assert_eq!(answer.outcome.device.backend, "cpu");
+            let passed_over: Vec<String> =
+                answer.passed_over.iter().map(|passed| passed.reason.clone()).collect();
+            let expected: Vec<String> = match choices {
+                "cpu" => vec![],
+                "wasm,cpu" => vec!["no browser with wasm has joined".to_owned()],
+                _ => ["webgpu", "webnn"]
+                    .map(|name| format!("no browser with {name} has joined"))
+                    .to_vec(),
+            };
+            assert_eq!(passed_over, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn where_nothing_can_be_had_the_error_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pool, request) = pool(folder.path(), "browser");
+        let error = pool.run(&request).await.unwrap_err();
+        assert!(matches!(error, RunError::NoDevice(_)));
+        assert!(error.to_string().contains("wasm: no browser with wasm has joined"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_wrong_request_is_not_tried_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pool, request) = pool(folder.path(), "cpu,wasm");
+        let error = pool.run(&Request { inputs: vec![], ..request }).await.unwrap_err();
+        assert!(matches!(error, RunError::Device(error) if error.kind() == ErrorKind::Caller));
+    }
+
+    #[tokio::test]
+    async fn a_model_that_was_prepared_once_is_ready() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pool, request) = pool(folder.path(), "cpu");
+        assert!(pool.run(&request).await.unwrap().loaded.took > std::time::Duration::ZERO);
+        assert!(pool.run(&request).await.unwrap().loaded.took.is_zero());
+    }
+
+    #[test]
+    fn dimensions_are_bound_by_the_inputs() {
+        let tensor = |dims: &[usize]| Tensor::zeros(DataType::F32, dims).unwrap();
+        let value = |name: &str, dims: Vec<Dim>| Value {
+            name: name.to_owned(),
+            dtype: Some(DataType::F32),
+            dims: Some(dims),
+        };
+        let declared = [
+            value("a", vec![named("batch"), named("tokens")]),
+            value("b", vec![named("batch"), Dim::Fixed(3)]),
+        ];
+        let inputs =
+            |b: usize| vec![("a".to_owned(), tensor(&[2, 5])), ("b".to_owned(), tensor(&[b, 3]))];
+        let bound = bindings(&declared, &inputs(2)).unwrap();
+        assert_eq!(bound, [("batch".to_owned(), 2), ("tokens".to_owned(), 5)].into());
+        assert!(bindings(&declared, &inputs(4)).unwrap_err().contains("`batch`: 2 and 4"));
+    }
 }

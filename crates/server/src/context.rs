@@ -27,7 +27,12 @@ pub(crate) struct Context {
     pub(crate) waiting_sockets: Arc<Semaphore>,
     /// Everything that runs for this server.
     pub(crate) tasks: TaskTracker,
-    /// No more requests are taken; those under way are finished.
+    /// Requests of control, until their answers are handed over.
+    pub(crate) requests: TaskTracker,
+    /// Control takes nothing new. Browsers are still served: what is under way may need one that
+    /// is just starting, or blobs.
+    pub(crate) draining: CancellationToken,
+    /// No more requests are taken at all; those under way are finished.
     pub(crate) closing: CancellationToken,
     /// Everything ends now.
     pub(crate) ended: CancellationToken,

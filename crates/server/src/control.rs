@@ -1,16 +1,22 @@
 //! Control: for other programs of the same user, who can read the token in `server.json`.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{self, Poll};
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use holdfast_devices::Device;
 use holdfast_devices::lane::Lane;
 use hyper::StatusCode;
+use hyper::body::{Frame, SizeHint};
 use serde::{Deserialize, Serialize};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::checks::{Refusal, knows};
 use crate::context::Context;
@@ -82,17 +88,49 @@ pub struct OperationStatus {
     pub slowest_ms: f64,
 }
 
-/// Lets only those pass who know the control token.
+/// Lets only those pass who know the control token, and keeps count of them, so that a server
+/// that ends can wait for them.
 pub(crate) async fn guard(
     State(context): State<Arc<Context>>,
     request: Request,
     next: Next,
 ) -> Response {
-    if knows(request.headers(), &context.control_token) {
-        next.run(request).await
-    } else {
+    if !knows(request.headers(), &context.control_token) {
         let why = "Control needs the token that stands in server.json.";
-        Refusal(StatusCode::UNAUTHORIZED, why).into_response()
+        return Refusal(StatusCode::UNAUTHORIZED, why).into_response();
+    }
+    // Counted before the look, so that none slips in between.
+    let under_way = context.requests.token();
+    if context.draining.is_cancelled() {
+        let why = "Holdfast is about to end and takes nothing new.";
+        return Refusal(StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    }
+    next.run(request).await.map(|body| Body::new(Counted { body, _under_way: under_way }))
+}
+
+/// The body of an answer, whose request is under way until all of it is handed over.
+struct Counted {
+    body: Body,
+    _under_way: TaskTrackerToken,
+}
+
+impl hyper::body::Body for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

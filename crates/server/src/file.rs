@@ -3,12 +3,12 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::client::{Client, ClientError};
 use crate::error::ServerError;
+use crate::lock::Lock;
 
 /// Where a server is and what opens it. Only its user can read it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,29 +27,26 @@ pub struct ServerFile {
     pub fingerprint: Option<String>,
 }
 
-/// How long a server may take to answer before it counts as hung.
-const ANSWER_LIMIT: Duration = Duration::from_secs(2);
-
 impl ServerFile {
     /// Where it stands.
     pub fn path(home: &Path) -> PathBuf {
         home.join("server.json")
     }
 
-    /// The server that runs for this home. A file whose server is gone is removed.
-    pub async fn find(home: &Path) -> Option<ServerFile> {
-        let path = ServerFile::path(home);
-        let file: ServerFile = serde_json::from_slice(&std::fs::read(&path).ok()?).ok()?;
-        let client = file.client();
-        match tokio::time::timeout(ANSWER_LIMIT, client.get("/control/status")).await {
-            Ok(Ok(_)) => Some(file),
-            // It does not answer in time, but somebody is there.
-            Err(_) => None,
-            // Nobody is there, or somebody else on the same port.
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "server.json is of a server that is gone");
+    /// The server that runs for this home, however busy it is. A file whose server is gone is
+    /// removed.
+    pub fn find(home: &Path) -> Option<ServerFile> {
+        let file = ServerFile::read(home)?;
+        match Lock::share(home) {
+            Ok(None) => Some(file),
+            Ok(Some(_nobody_starts_meanwhile)) => {
+                tracing::debug!(pid = file.pid, "server.json is of a server that is gone");
                 file.remove(home);
                 None
+            }
+            Err(error) => {
+                tracing::debug!(%error, "whether the server of server.json is there is not known");
+                Some(file)
             }
         }
     }
@@ -76,13 +73,14 @@ impl ServerFile {
 
     /// Removes it, unless another server has written its own by now.
     pub fn remove(&self, home: &Path) {
-        let path = ServerFile::path(home);
-        let there = std::fs::read(&path).ok();
-        let there = there.and_then(|bytes| serde_json::from_slice::<ServerFile>(&bytes).ok());
-        if there.as_ref() == Some(self) {
+        if ServerFile::read(home).as_ref() == Some(self) {
             // It may be gone already.
-            let _ = std::fs::remove_file(&path);
+            let _ = std::fs::remove_file(ServerFile::path(home));
         }
+    }
+
+    fn read(home: &Path) -> Option<ServerFile> {
+        serde_json::from_slice(&std::fs::read(ServerFile::path(home)).ok()?).ok()
     }
 }
 

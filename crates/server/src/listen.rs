@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use crate::context::Context;
+use crate::patient::Patient;
 use crate::server::Limits;
 use crate::{blobs, checks, control, pages, run, socket};
 
@@ -96,6 +97,7 @@ async fn connection(
         tracing::debug!(%peer, %error, "a connection was lost at once");
         return;
     }
+    let stream = Patient::new(stream, limits.write_time);
     let Some(tls) = tls else { return serve(stream, peer, limits, router, context).await };
     match tokio::time::timeout(limits.header_time, tls.accept(stream)).await {
         Ok(Ok(stream)) => serve(stream, peer, limits, router, context).await,

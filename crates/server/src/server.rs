@@ -2,12 +2,13 @@
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_devices::lane::Lanes;
 use holdfast_pool::Pool;
+use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -19,6 +20,7 @@ use crate::context::Context;
 use crate::error::ServerError;
 use crate::file::ServerFile;
 use crate::listen;
+use crate::lock::Lock;
 use crate::secret::Secret;
 use crate::site::Site;
 use crate::tls::{self, Tls};
@@ -30,12 +32,15 @@ pub struct ServerOptions {
     pub address: SocketAddr,
     /// Needed for every address but loopback.
     pub tls: Option<Tls>,
+    /// Names by which others reach this machine; the first stands in the link. If there are
+    /// none, what the certificate says, or the address.
+    pub names: Vec<String>,
     /// The folder with the join page; looked for where it usually is if not given.
     pub assets: Option<PathBuf>,
     /// The token of the join link; a random one if not given.
     pub token: Option<String>,
-    /// Where to leave `server.json`, by which other programs find this server. Without it, they
-    /// do not.
+    /// Where to leave `server.json`, by which other programs find this server; there is one
+    /// server for each. Without it, nobody finds it.
     pub home: Option<PathBuf>,
     /// What runs models for control; without it, control runs none.
     pub pool: Option<Arc<Pool>>,
@@ -49,6 +54,7 @@ impl Default for ServerOptions {
         ServerOptions {
             address: (Ipv4Addr::LOCALHOST, 8765).into(),
             tls: None,
+            names: Vec::new(),
             assets: None,
             token: None,
             home: None,
@@ -67,11 +73,18 @@ pub struct Limits {
     pub waiting_sockets: usize,
     /// How long a request's headers, or the wait for the next request, may take.
     pub header_time: Duration,
+    /// How long something that is sent may wait without any of it being read.
+    pub write_time: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { connections: 512, waiting_sockets: 32, header_time: Duration::from_secs(15) }
+        Limits {
+            connections: 512,
+            waiting_sockets: 32,
+            header_time: Duration::from_secs(15),
+            write_time: Duration::from_secs(30),
+        }
     }
 }
 
@@ -82,6 +95,8 @@ pub struct Server {
     context: Arc<Context>,
     file: Option<ServerFile>,
     home: Option<PathBuf>,
+    /// For as long as it lives.
+    _lock: Option<Lock>,
 }
 
 impl Server {
@@ -95,13 +110,13 @@ impl Server {
             Some(token) => Secret::parse(token).ok_or(ServerError::Token)?,
             None => Secret::random(),
         };
-        let tls = options.tls.as_ref().map(|tls| tls::load(tls, ip)).transpose()?;
+        let load = |tls| tls::load(tls, &options.names, ip);
+        let tls = options.tls.as_ref().map(load).transpose()?;
         let assets = Assets::list(&find_assets(options.assets.as_deref())?)?;
-        if let Some(home) = &options.home
-            && let Some(running) = ServerFile::find(home).await
-        {
-            return Err(ServerError::Running { origin: running.origin, pid: running.pid });
-        }
+        let lock = match &options.home {
+            Some(home) => Some(take(home).await?),
+            None => None,
+        };
         let listener = TcpListener::bind(options.address).await.map_err(|source| {
             let address = options.address;
             match source.kind() {
@@ -113,25 +128,32 @@ impl Server {
             .local_addr()
             .map_err(|source| ServerError::Listen { address: options.address, source })?;
 
-        let name = public_name(&options, address);
         let certificate = tls.as_ref().map(|tls| tls.certificate.clone());
+        let name = public_name(&options, certificate.as_ref(), address);
+        let site = Site::new(address, name.as_deref(), certificate.clone());
+        if let Some(stray) = options.names.iter().find(|name| !site.goes_by(name)) {
+            return Err(ServerError::Name(stray.clone()));
+        }
         let fingerprint = certificate.as_ref().map(tls::fingerprint);
         let context = Arc::new(Context {
             lanes,
             pool: options.pool.clone(),
-            site: Site::new(address, name.as_deref(), certificate),
+            site,
             assets,
             join_token,
             control_token: Secret::random(),
             started: Instant::now(),
             waiting_sockets: Arc::new(Semaphore::new(options.limits.waiting_sockets)),
             tasks: TaskTracker::new(),
+            requests: TaskTracker::new(),
+            draining: CancellationToken::new(),
             closing: CancellationToken::new(),
             ended: CancellationToken::new(),
         });
         let acceptor = tls.map(|tls| TlsAcceptor::from(tls.config));
         context.spawn(listen::accept(listener, acceptor, options.limits, context.clone()));
-        let mut server = Server { address, fingerprint, context, file: None, home: options.home };
+        let home = options.home;
+        let mut server = Server { address, fingerprint, context, file: None, home, _lock: lock };
         if let Some(home) = &server.home {
             let file = ServerFile {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -173,21 +195,15 @@ impl Server {
         self.fingerprint.clone()
     }
 
-    /// Ends: takes nothing new, waits for what is under way for at most `patience`, tells the
-    /// lanes to leave, and closes all connections.
+    /// Ends: control takes nothing new; what is under way may finish for at most `patience`, and
+    /// browsers are served until then; the lanes are told to leave, and all connections close.
     pub async fn stop(mut self, patience: Duration) {
         self.remove_file();
-        self.context.closing.cancel();
-        let busy = || self.context.lanes.all().iter().any(|lane| lane.in_flight() > 0);
-        let idle = async {
-            let mut looks = tokio::time::interval(Duration::from_millis(10));
-            while busy() {
-                looks.tick().await;
-            }
-        };
-        if tokio::time::timeout(patience, idle).await.is_err() {
+        self.context.draining.cancel();
+        if tokio::time::timeout(patience, self.idle()).await.is_err() {
             tracing::warn!("requests are still under way; they end with an error");
         }
+        self.context.closing.cancel();
         for lane in self.context.lanes.all() {
             lane.leave("Holdfast ends", true);
         }
@@ -197,6 +213,18 @@ impl Server {
         }
         self.context.ended.cancel();
         self.context.tasks.wait().await;
+    }
+
+    /// Waits until nothing is under way.
+    async fn idle(&self) {
+        self.context.requests.close();
+        self.context.requests.wait().await;
+        // Programs that have a server inside ask lanes without control.
+        let busy = || self.context.lanes.all().iter().any(|lane| lane.in_flight() > 0);
+        let mut looks = tokio::time::interval(Duration::from_millis(10));
+        while busy() {
+            looks.tick().await;
+        }
     }
 
     /// The address for programs on this machine.
@@ -226,12 +254,43 @@ impl Drop for Server {
     }
 }
 
+/// How long one that is starting or ending on the same home is waited for.
+const HOME_LIMIT: Duration = Duration::from_secs(2);
+
+/// Makes this the one server of its home.
+async fn take(home: &Path) -> Result<Lock, ServerError> {
+    let since = Instant::now();
+    loop {
+        let failed = |source| ServerError::Lock { path: Lock::path(home), source };
+        if let Some(lock) = Lock::take(home).map_err(failed)? {
+            // Whatever it says, it is of a server that is gone.
+            let _ = std::fs::remove_file(ServerFile::path(home));
+            return Ok(lock);
+        }
+        if let Some(ServerFile { origin, pid, .. }) = ServerFile::find(home) {
+            return Err(ServerError::Running { origin, pid });
+        }
+        if since.elapsed() > HOME_LIMIT {
+            return Err(ServerError::HomeInUse(home.to_owned()));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// The name that others are to call it by, if that is not the address.
-fn public_name(options: &ServerOptions, address: SocketAddr) -> Option<String> {
-    if let Some(Tls::SelfSigned { names }) = &options.tls
-        && let Some(name) = names.first()
-    {
+fn public_name(
+    options: &ServerOptions,
+    certificate: Option<&CertificateDer<'_>>,
+    address: SocketAddr,
+) -> Option<String> {
+    if let Some(name) = options.names.first() {
         return Some(name.clone());
+    }
+    // One that was made here is for the addresses that follow, too.
+    if let Some(Tls::Files { .. }) = &options.tls
+        && let Some(name) = certificate.and_then(tls::first_name)
+    {
+        return Some(name);
     }
     if !address.ip().is_unspecified() {
         return None;

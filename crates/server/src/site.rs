@@ -7,11 +7,15 @@ use rustls::client::verify_server_name;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::ParsedCertificate;
 
+use crate::tls;
+
 /// Where a server is, and by which names.
 #[derive(Debug)]
 pub(crate) struct Site {
     origin: String,
     port: u16,
+    /// By which others reach it. No page can be led here by one: it is the page's own origin.
+    addresses: Vec<IpAddr>,
     /// With TLS: what says which names are ours.
     certificate: Option<CertificateDer<'static>>,
 }
@@ -29,7 +33,8 @@ impl Site {
             (None, ip) => in_address(ip),
         };
         let origin = format!("{scheme}://{host}:{}", address.port());
-        Site { origin, port: address.port(), certificate }
+        let addresses = tls::reachable(address.ip());
+        Site { origin, port: address.port(), addresses, certificate }
     }
 
     /// Scheme, name and port.
@@ -55,7 +60,16 @@ impl Site {
             // Parsing would take a sign, too.
             Some(text).filter(is_number).and_then(|digits| digits.parse().ok())
         });
-        port == Some(self.port) && (is_loopback(name) || self.is_certified_for(name))
+        port == Some(self.port) && self.goes_by(name)
+    }
+
+    /// Whether this is one of its names, or addresses as they stand in a link.
+    pub(crate) fn goes_by(&self, name: &str) -> bool {
+        is_loopback(name) || self.is_reached_by(name) || self.is_certified_for(name)
+    }
+
+    fn is_reached_by(&self, name: &str) -> bool {
+        self.addresses.iter().any(|&ip| in_address(ip) == name)
     }
 
     fn is_certified_for(&self, name: &str) -> bool {
@@ -126,8 +140,8 @@ mod tests {
     #[test]
     fn with_tls_it_goes_by_what_its_certificate_says() {
         let names = ["studio.example".to_owned(), "192.0.2.7".to_owned()];
-        let tls = crate::tls::self_signed(&names).unwrap();
-        let address = "0.0.0.0:8765".parse().unwrap();
+        let tls = tls::self_signed(&names).unwrap();
+        let address = "198.51.100.7:8765".parse().unwrap();
         let site = Site::new(address, Some("studio.example"), Some(tls.certificate));
         assert_eq!(site.origin(), "https://studio.example:8765");
         check(
@@ -135,6 +149,19 @@ mod tests {
             &["studio.example:8765", "192.0.2.7:8765", "localhost:8765"],
             &["studio.example", "other.example:8765", "192.0.2.8:8765"],
         );
+    }
+
+    #[test]
+    fn it_goes_by_the_address_that_it_listens_on_whatever_its_certificate_says() {
+        let tls = tls::self_signed(&["studio.example".to_owned()]).unwrap();
+        let at = |address: &str| {
+            Site::new(address.parse().unwrap(), None, Some(tls.certificate.clone()))
+        };
+        let site = at("192.0.2.7:8765");
+        assert_eq!(site.origin(), "https://192.0.2.7:8765");
+        check(&site, &["192.0.2.7:8765"], &["192.0.2.7", "192.0.2.8:8765", "[192.0.2.7]:8765"]);
+        let site = at("[2001:db8::7]:8765");
+        check(&site, &["[2001:db8::7]:8765"], &["2001:db8::7:8765", "[2001:db8::8]:8765"]);
     }
 
     #[test]

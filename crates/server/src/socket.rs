@@ -10,7 +10,9 @@ use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use holdfast_devices::lane::Link;
-use holdfast_wire::{FRAME_LIMIT, SUBPROTOCOL, TOKEN_SUBPROTOCOL_PREFIX};
+use holdfast_wire::{
+    FRAME_LIMIT, HELLO_BYTES_LIMIT, SUBPROTOCOL, TOKEN_SUBPROTOCOL_PREFIX, ToLane, split,
+};
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderName};
 use hyper::upgrade::{OnUpgrade, Upgraded};
@@ -41,24 +43,29 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) async fn lane(State(context): State<Arc<Context>>, mut request: Request) -> Response {
     let checked = check(&context, request.headers());
     let upgrade = request.extensions_mut().remove::<OnUpgrade>();
-    let (key, upgrade) = match (checked, upgrade) {
+    let (handshake, upgrade) = match (checked, upgrade) {
         (Err(refusal), _) => {
             tracing::warn!(why = refusal.1, "a socket was turned away");
             return refusal.into_response();
         }
         (Ok(_), None) => return NO_SOCKET.into_response(),
-        (Ok(key), Some(upgrade)) => (key, upgrade),
+        (Ok(handshake), Some(upgrade)) => (handshake, upgrade),
     };
     // Whoever knows the token could still open sockets and say nothing.
     let Ok(waiting) = context.waiting_sockets.clone().try_acquire_owned() else {
         let why = "Too many sockets have not said hello yet.";
         return Refusal(StatusCode::SERVICE_UNAVAILABLE, why).into_response();
     };
-    context.spawn(serve(context.clone(), upgrade, waiting));
+    if handshake.is_of_this_run {
+        context.spawn(serve(context.clone(), upgrade, waiting));
+    } else {
+        tracing::warn!("a socket came by a link of another run");
+        context.spawn(refuse(upgrade, waiting));
+    }
     let headers = [
         (header::CONNECTION, "upgrade".to_owned()),
         (header::UPGRADE, "websocket".to_owned()),
-        (header::SEC_WEBSOCKET_ACCEPT, derive_accept_key(key.as_bytes())),
+        (header::SEC_WEBSOCKET_ACCEPT, derive_accept_key(handshake.key.as_bytes())),
         (header::SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL.to_owned()),
     ];
     (StatusCode::SWITCHING_PROTOCOLS, headers, Body::empty()).into_response()
@@ -67,8 +74,14 @@ pub(crate) async fn lane(State(context): State<Arc<Context>>, mut request: Reque
 const NO_SOCKET: Refusal =
     Refusal(StatusCode::UPGRADE_REQUIRED, "This address is for WebSockets of version 13.");
 
-/// Gives the key of the handshake.
-fn check(context: &Context, headers: &HeaderMap) -> Result<String, Refusal> {
+/// A handshake that is answered.
+struct Handshake {
+    key: String,
+    /// Whether the token is right.
+    is_of_this_run: bool,
+}
+
+fn check(context: &Context, headers: &HeaderMap) -> Result<Handshake, Refusal> {
     let has =
         |name: HeaderName, word: &str| words(headers, name).any(|w| w.eq_ignore_ascii_case(word));
     let key = headers.get(header::SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok());
@@ -85,14 +98,15 @@ fn check(context: &Context, headers: &HeaderMap) -> Result<String, Refusal> {
                    Reload the page.";
         return Err(Refusal(StatusCode::BAD_REQUEST, why));
     }
-    let knows = words(headers, header::SEC_WEBSOCKET_PROTOCOL)
+    let mut tokens = words(headers, header::SEC_WEBSOCKET_PROTOCOL)
         .filter_map(|word| word.strip_prefix(TOKEN_SUBPROTOCOL_PREFIX))
-        .any(|token| context.join_token.matches(token));
-    if !knows {
-        let why = "The token is missing or wrong. Open the link that Holdfast printed last.";
+        .peekable();
+    if tokens.peek().is_none() {
+        let why = "The token is missing. Open the link that Holdfast printed last.";
         return Err(Refusal(StatusCode::UNAUTHORIZED, why));
     }
-    Ok(key.to_owned())
+    let is_of_this_run = tokens.any(|token| context.join_token.matches(token));
+    Ok(Handshake { key: key.to_owned(), is_of_this_run })
 }
 
 /// The words of a header that is a list.
@@ -101,15 +115,36 @@ fn words(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
     values.flat_map(|value| value.split(',')).map(str::trim)
 }
 
+/// Takes no frames that are longer than `limit`.
+async fn open(upgrade: OnUpgrade, limit: usize) -> Option<Socket> {
+    let upgraded = upgrade.await.inspect_err(|error| {
+        tracing::debug!(%error, "a socket was lost at once");
+    });
+    let limits =
+        WebSocketConfig::default().max_frame_size(Some(limit)).max_message_size(Some(limit));
+    let upgraded = TokioIo::new(upgraded.ok()?);
+    Some(WebSocketStream::from_raw_socket(upgraded, Role::Server, Some(limits)).await)
+}
+
+/// Says that the token is wrong over the socket itself: a page cannot see why a socket was not
+/// opened, and would try again for ever.
+async fn refuse(upgrade: OnUpgrade, _waiting: OwnedSemaphorePermit) {
+    let Some(socket) = open(upgrade, HELLO_BYTES_LIMIT).await else { return };
+    let reason = "This link is of another run of Holdfast. Open the link that it printed last \
+                  (`holdfast join`).";
+    let refused = ToLane::Refused { reason: reason.to_owned() };
+    let (outgoing, to_browser) = mpsc::channel(FRAMES);
+    for frame in split(0, &refused, &[]).into_iter().flatten() {
+        let _ = outgoing.send(frame).await;
+    }
+    drop(outgoing);
+    // Nobody wants to hear what it says.
+    let (from_browser, _) = mpsc::channel(1);
+    pump(socket, to_browser, from_browser, None).await;
+}
+
 async fn serve(context: Arc<Context>, upgrade: OnUpgrade, waiting: OwnedSemaphorePermit) {
-    let upgraded = match upgrade.await {
-        Ok(upgraded) => TokioIo::new(upgraded),
-        Err(error) => return tracing::debug!(%error, "a socket was lost at once"),
-    };
-    let limits = WebSocketConfig::default()
-        .max_frame_size(Some(FRAME_LIMIT))
-        .max_message_size(Some(FRAME_LIMIT));
-    let socket = WebSocketStream::from_raw_socket(upgraded, Role::Server, Some(limits)).await;
+    let Some(socket) = open(upgrade, FRAME_LIMIT).await else { return };
     let (outgoing, to_browser) = mpsc::channel(FRAMES);
     let (from_browser, incoming) = mpsc::channel(FRAMES);
     let lanes = context.lanes.clone();
@@ -119,7 +154,7 @@ async fn serve(context: Arc<Context>, upgrade: OnUpgrade, waiting: OwnedSemaphor
             tracing::warn!(%error, "a lane was not taken in");
         }
     });
-    pump(socket, to_browser, from_browser, waiting).await;
+    pump(socket, to_browser, from_browser, Some(waiting)).await;
 }
 
 /// Carries frames both ways until either side is done.
@@ -127,15 +162,15 @@ async fn pump(
     socket: Socket,
     to_browser: mpsc::Receiver<Bytes>,
     from_browser: mpsc::Sender<Result<Bytes, String>>,
-    waiting: OwnedSemaphorePermit,
+    waiting: Option<OwnedSemaphorePermit>,
 ) {
     let (sink, stream) = socket.split();
     let ending = CancellationToken::new();
     let farewell = OnceLock::new();
     let both = async {
         tokio::join!(
-            read(stream, from_browser, waiting, &farewell, &ending),
-            write(sink, to_browser, &farewell, &ending),
+            read(stream, from_browser, &farewell, &ending),
+            write(sink, to_browser, waiting, &farewell, &ending),
         )
     };
     tokio::pin!(both);
@@ -159,12 +194,10 @@ async fn pump(
 async fn read(
     mut stream: SplitStream<Socket>,
     from_browser: mpsc::Sender<Result<Bytes, String>>,
-    waiting: OwnedSemaphorePermit,
     farewell: &OnceLock<CloseFrame>,
     ending: &CancellationToken,
 ) -> SplitStream<Socket> {
     let _ending = ending.clone().drop_guard();
-    let mut waiting = Some(waiting);
     let broken = loop {
         let message = tokio::select! {
             message = stream.next() => message,
@@ -172,8 +205,6 @@ async fn read(
         };
         match message {
             Some(Ok(Message::Binary(frame))) => {
-                // The first frame is the hello.
-                drop(waiting.take());
                 if from_browser.send(Ok(frame)).await.is_err() {
                     break None;
                 }
@@ -215,11 +246,14 @@ async fn read(
 async fn write(
     mut sink: SplitSink<Socket, Message>,
     mut to_browser: mpsc::Receiver<Bytes>,
+    mut waiting: Option<OwnedSemaphorePermit>,
     farewell: &OnceLock<CloseFrame>,
     ending: &CancellationToken,
 ) -> SplitSink<Socket, Message> {
     let _ending = ending.clone().drop_guard();
     while let Some(frame) = to_browser.recv().await {
+        // The first frame answers the hello.
+        drop(waiting.take());
         if let Err(error) = sink.send(Message::Binary(frame)).await {
             tracing::debug!(%error, "a socket was cut");
             return sink;

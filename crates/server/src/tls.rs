@@ -22,12 +22,9 @@ pub enum Tls {
         /// Its key.
         key: PathBuf,
     },
-    /// Made at the start, for these names and the addresses that the server listens on. People
+    /// Made at the start, for the server's names and the addresses that it listens on. People
     /// have to compare its fingerprint, once in each browser.
-    SelfSigned {
-        /// Names by which others reach this machine.
-        names: Vec<String>,
-    },
+    SelfSigned,
 }
 
 /// What a listener needs.
@@ -40,11 +37,11 @@ pub(crate) struct Loaded {
 /// How long a certificate that was made on the spot is good for. Browsers refuse very long ones.
 const VALIDITY: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
-pub(crate) fn load(tls: &Tls, ip: IpAddr) -> Result<Loaded, ServerError> {
+pub(crate) fn load(tls: &Tls, names: &[String], ip: IpAddr) -> Result<Loaded, ServerError> {
     match tls {
         Tls::Files { cert, key } => from_files(cert, key),
-        Tls::SelfSigned { names } => {
-            let mut all = names.clone();
+        Tls::SelfSigned => {
+            let mut all = names.to_vec();
             all.extend(reachable(ip).iter().map(IpAddr::to_string));
             all.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
             let mut seen = std::collections::HashSet::new();
@@ -62,6 +59,13 @@ pub(crate) fn reachable(ip: IpAddr) -> Vec<IpAddr> {
     let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
     let addresses = interfaces.iter().map(if_addrs::Interface::ip);
     addresses.filter(|ip| !ip.is_loopback() && !is_link_local(*ip)).collect()
+}
+
+/// The first name that a certificate is for, if it is for any that can stand in a link.
+pub(crate) fn first_name(certificate: &CertificateDer<'_>) -> Option<String> {
+    let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
+    let mut names = certificate.valid_dns_names();
+    names.find(|name| !name.contains('*')).map(str::to_owned)
 }
 
 /// The SHA-256 of a certificate, as browsers show it.

@@ -9,12 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::lane::{ScriptedLane, hello, open_over};
-use common::{Scene, options, program, until, within};
+use common::{Scene, drains, options, program, refuses, until, within};
 use holdfast_devices::lane::{LaneOptions, Lanes};
 use holdfast_devices::{Device, ErrorKind};
 use holdfast_models::Store;
-use holdfast_server::{Client, Server, ServerError, ServerFile, ServerOptions, Status, Tls};
+use holdfast_server::{
+    Client, Limits, Server, ServerError, ServerFile, ServerOptions, Status, Tls,
+};
 use holdfast_wire::{FromLane, ToLane};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -84,7 +87,7 @@ async fn other_programs_find_a_running_server_by_its_file() {
         let metadata = std::fs::metadata(ServerFile::path(&home)).unwrap();
         assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
     }
-    let found = within(ServerFile::find(&home)).await.unwrap();
+    let found = ServerFile::find(&home).unwrap();
     assert_eq!((found.pid, &found.origin), (std::process::id(), &server.origin()));
     assert_eq!(found.join_link().await.unwrap(), server.join_link());
     let status = found.status().await.unwrap();
@@ -97,7 +100,7 @@ async fn other_programs_find_a_running_server_by_its_file() {
 
     within(server.stop(PATIENCE)).await;
     assert!(!ServerFile::path(&home).exists());
-    assert!(ServerFile::find(&home).await.is_none());
+    assert!(ServerFile::find(&home).is_none());
 }
 
 #[tokio::test]
@@ -115,15 +118,55 @@ async fn a_file_of_a_server_that_is_gone_is_removed() {
         fingerprint: None,
     };
     file.write(&home).unwrap();
-    assert!(within(ServerFile::find(&home)).await.is_none());
+    assert!(ServerFile::find(&home).is_none());
     assert!(!ServerFile::path(&home).exists());
 
     // On the same port there may be another Holdfast by now, which does not know the token.
     let server = start(folder.path(), options(folder.path())).await.unwrap();
     file.address = server.address();
     file.write(&home).unwrap();
-    assert!(within(ServerFile::find(&home)).await.is_none());
+    assert!(ServerFile::find(&home).is_none());
     assert!(!ServerFile::path(&home).exists());
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_busy_to_answer_is_still_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = folder.path().join("home");
+    let limits = Limits { connections: 0, ..Limits::default() };
+    let busy = ServerOptions { limits, ..with_home(folder.path()) };
+    let server = start(folder.path(), busy).await.unwrap();
+    let found = ServerFile::find(&home).unwrap();
+    assert!(within(found.status()).await.is_err());
+    assert_eq!(ServerFile::find(&home), Some(found));
+    let error = start(folder.path(), with_home(folder.path())).await.map(drop).unwrap_err();
+    assert!(matches!(error, ServerError::Running { .. }), "{error}");
+    // With the server goes its hold on the home.
+    drop(server);
+    start(folder.path(), with_home(folder.path())).await.map(drop).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_servers_that_start_on_one_home_at_once_one_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    let starts = (0..8).map(|_| {
+        let options = with_home(&path);
+        let path = path.clone();
+        tokio::spawn(async move { start(&path, options).await })
+    });
+    let starts: Vec<_> = starts.collect();
+    let (mut servers, mut errors) = (Vec::new(), Vec::new());
+    for started in starts {
+        match within(started).await.unwrap() {
+            Ok(server) => servers.push(server),
+            Err(error) => errors.push(error),
+        }
+    }
+    assert_eq!((servers.len(), errors.len()), (1, 7));
+    assert!(errors.iter().all(|error| matches!(error, ServerError::Running { .. })), "{errors:?}");
+    let found = ServerFile::find(&path.join("home")).unwrap();
+    assert_eq!(found.origin, servers[0].origin());
 }
 
 #[tokio::test]
@@ -131,7 +174,7 @@ async fn a_server_leaves_the_file_of_another_one_alone() {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("home");
     let server = start(folder.path(), with_home(folder.path())).await.unwrap();
-    let mut other = ServerFile::find(&home).await.unwrap();
+    let mut other = ServerFile::find(&home).unwrap();
     other.pid += 1;
     other.write(&home).unwrap();
     within(server.stop(PATIENCE)).await;
@@ -150,10 +193,10 @@ async fn stopping_waits_for_a_run_and_then_sends_the_lanes_away() {
         async move { lane.run(program("one", &loaded)).await }
     });
     let request = scripted.run().await;
-    let address = scene.address();
+    let control = scene.control();
     let stopped = tokio::spawn(scene.server.stop(PATIENCE));
-    // It takes nobody new, but the run is still under way.
-    refuses(address).await;
+    // It takes nothing new, but the run is still under way.
+    drains(&control).await;
     scripted.answer(request, [1.0, 2.0]).await;
     let said = scripted.hear().await.0;
     assert_eq!(said, ToLane::Leave { reason: "Holdfast ends".into(), come_back: true });
@@ -186,10 +229,6 @@ async fn a_server_that_is_dropped_ends_at_once() {
     refuses(address).await;
 }
 
-async fn refuses(address: SocketAddr) {
-    within(async { while TcpStream::connect(address).await.is_ok() {} }).await;
-}
-
 #[tokio::test]
 async fn status_tells_of_lanes() {
     let scene = Scene::new().await;
@@ -209,9 +248,9 @@ async fn status_tells_of_lanes() {
 
 #[tokio::test]
 async fn a_self_signed_certificate_serves_those_who_know_its_fingerprint() {
-    let tls = Tls::SelfSigned { names: vec!["studio.example".into()] };
     let change = |options: &mut ServerOptions| {
-        options.tls = Some(tls);
+        options.tls = Some(Tls::SelfSigned);
+        options.names = vec!["studio.example".into()];
         options.address = "0.0.0.0:0".parse().unwrap();
     };
     let scene = Scene::with(LaneOptions::default(), change).await;
@@ -233,16 +272,13 @@ async fn a_self_signed_certificate_serves_those_who_know_its_fingerprint() {
     assert!(within(plain.get("/control/status")).await.is_err());
 }
 
-#[tokio::test]
-async fn a_lane_joins_over_tls_with_a_certificate_from_files() {
-    let made = rcgen::generate_simple_self_signed(["studio.example".to_owned()]).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+/// A certificate in files for these names, and what trusts it.
+fn certificate(folder: &Path, names: &[&str]) -> (Tls, tokio_rustls::TlsConnector) {
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
     std::fs::write(&cert, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let change = |options: &mut ServerOptions| options.tls = Some(Tls::Files { cert, key });
-    let scene = Scene::with(LaneOptions::default(), change).await;
-
     let mut roots = rustls::RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -251,22 +287,75 @@ async fn a_lane_joins_over_tls_with_a_certificate_from_files() {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    let stream = TcpStream::connect(scene.address()).await.unwrap();
-    let name = "studio.example".try_into().unwrap();
-    let stream = within(connector.connect(name, stream)).await.unwrap();
+    (Tls::Files { cert, key }, tokio_rustls::TlsConnector::from(Arc::new(config)))
+}
+
+#[tokio::test]
+async fn a_lane_joins_over_tls_by_the_name_in_the_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    // A name for many is none that can stand in a link.
+    let (tls, connector) = certificate(folder.path(), &["*.wide.example", "studio.example"]);
+    let change = |options: &mut ServerOptions| options.tls = Some(tls);
+    let scene = Scene::with(LaneOptions::default(), change).await;
     let host = format!("studio.example:{}", scene.address().port());
+    let origin = scene.server.origin();
+    assert_eq!(origin, format!("https://{host}"));
+    let connect = async || {
+        let stream = TcpStream::connect(scene.address()).await.unwrap();
+        let name = "studio.example".try_into().unwrap();
+        within(connector.connect(name, stream)).await.unwrap()
+    };
+
+    let mut visit = connect().await;
+    let request = format!("GET /join HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    visit.write_all(request.as_bytes()).await.unwrap();
+    let mut page = String::new();
+    within(visit.read_to_string(&mut page)).await.unwrap();
+    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+
     let protocols = format!("holdfast.v1, holdfast.token.{}", scene.token());
-    let (to, origin) = (format!("wss://{host}/lane"), format!("https://{host}"));
-    let mut lane = open_over(stream, &to, &protocols, Some(&origin)).await.unwrap();
+    let to = format!("wss://{host}/lane");
+    let mut lane = open_over(connect().await, &to, &protocols, Some(&origin)).await.unwrap();
     lane.say(&FromLane::Hello(Box::new(hello())), &[]).await;
     assert!(matches!(lane.hear().await, (ToLane::Welcome(_), _)));
 }
 
 #[tokio::test]
+async fn control_reaches_a_server_whose_certificate_is_not_for_its_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tls, _) = certificate(folder.path(), &["studio.example"]);
+    let change = |options: &mut ServerOptions| {
+        options.tls = Some(tls);
+        // An address of this machine that has no name.
+        options.address = "127.0.0.2:0".parse().unwrap();
+    };
+    let scene = Scene::with(LaneOptions::default(), change).await;
+    within(scene.control().get("/control/status")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_name_that_is_given_stands_in_the_link_if_the_certificate_is_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tls, _) = certificate(folder.path(), &["studio.example", "*.wide.example"]);
+    let with = |name: &str| {
+        let (names, tls) = (vec![name.to_owned()], Some(tls.clone()));
+        move |options: &mut ServerOptions| {
+            options.names = names;
+            options.tls = tls;
+        }
+    };
+    let scene = Scene::with(LaneOptions::default(), with("a.wide.example")).await;
+    assert!(scene.server.origin().starts_with("https://a.wide.example:"));
+    let error = fails(with("other.example")).await;
+    assert!(matches!(&error, ServerError::Name(name) if name == "other.example"), "{error}");
+    // Without TLS, a name is what a page of another origin could come by.
+    let plain = |options: &mut ServerOptions| options.names = vec!["studio.example".to_owned()];
+    assert!(matches!(fails(plain).await, ServerError::Name(_)));
+}
+
+#[tokio::test]
 async fn one_slow_handshake_does_not_hold_up_others() {
-    let tls = Tls::SelfSigned { names: vec![] };
-    let change = |options: &mut ServerOptions| options.tls = Some(tls);
+    let change = |options: &mut ServerOptions| options.tls = Some(Tls::SelfSigned);
     let scene = Scene::with(LaneOptions::default(), change).await;
     let _silent = TcpStream::connect(scene.address()).await.unwrap();
     let token = scene.server.control_token().reveal();

@@ -297,6 +297,37 @@ async fn a_client_that_dawdles_over_its_headers_is_cut() {
 }
 
 #[tokio::test]
+async fn a_client_that_does_not_read_is_cut() {
+    let limits =
+        Limits { connections: 1, write_time: Duration::from_millis(100), ..Limits::default() };
+    let change = |options: &mut holdfast_server::ServerOptions| {
+        options.limits = limits;
+        let asset = options.assets.as_ref().unwrap().join("assets/large.bin");
+        // More than any buffer in between holds.
+        std::fs::File::create(asset).unwrap().set_len(1 << 30).unwrap();
+    };
+    let scene = Scene::with(LaneOptions::default(), change).await;
+    let request = |path| format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", scene.host());
+    let mut stalled = TcpStream::connect(scene.address()).await.unwrap();
+    stalled.write_all(request("/assets/large.bin").as_bytes()).await.unwrap();
+    let mut first = [0; 12];
+    within(stalled.read_exact(&mut first)).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+    // It kept the only place there is.
+    let served = async {
+        loop {
+            let mut stream = TcpStream::connect(scene.address()).await.unwrap();
+            let _ = stream.write_all(request("/join").as_bytes()).await;
+            let read = stream.read_exact(&mut first).await;
+            if read.is_ok() && &first == b"HTTP/1.1 200" {
+                break;
+            }
+        }
+    };
+    within(served).await;
+}
+
+#[tokio::test]
 async fn headers_without_end_are_refused() {
     let scene = Scene::new().await;
     let host = scene.host();

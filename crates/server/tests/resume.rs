@@ -155,7 +155,7 @@ async fn a_wrong_session_resumes_nothing() {
 
 #[tokio::test]
 async fn a_lane_that_falls_silent_is_cut_and_may_come_back() {
-    let options = LaneOptions { heartbeat: Duration::from_millis(20), ..LaneOptions::default() };
+    let options = LaneOptions { heartbeat: Duration::from_millis(250), ..LaneOptions::default() };
     let Running { scene, scripted, welcome, lane, request, outcome, .. } = running(options).await;
     // The socket stays open, but nobody answers its pings.
     until("it is cut", || !lane.is_connected()).await;

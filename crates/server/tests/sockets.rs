@@ -10,7 +10,7 @@ use futures_util::SinkExt;
 use holdfast_devices::lane::{Lane, LaneOptions};
 use holdfast_devices::{Device, DeviceError, ErrorKind, Outcome};
 use holdfast_server::Limits;
-use holdfast_wire::{FRAME_LIMIT, FromLane, Hello, ToLane};
+use holdfast_wire::{FRAME_LIMIT, FromLane, HELLO_BYTES_LIMIT, Hello, ToLane, split};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
@@ -36,9 +36,7 @@ async fn a_socket_needs_the_token_the_version_and_an_origin() {
 
     assert_eq!(refused(&scene, &right, Some("http://evil.example")).await.0, 403);
     assert_eq!(refused(&scene, &right, None).await.0, 403);
-    assert_eq!(refused(&scene, "holdfast.v1", own).await.0, 401);
-    let wrong = format!("holdfast.v1, holdfast.token.{}", "0".repeat(32));
-    let (status, why) = refused(&scene, &wrong, own).await;
+    let (status, why) = refused(&scene, "holdfast.v1", own).await;
     assert_eq!(status, 401);
     assert!(why.contains("Open the link"), "{why}");
     let newer = format!("holdfast.v2, holdfast.token.{token}");
@@ -46,6 +44,29 @@ async fn a_socket_needs_the_token_the_version_and_an_origin() {
     assert_eq!(status, 400);
     assert!(why.contains("holdfast.v1") && why.contains("Reload"), "{why}");
     assert!(scene.lanes.all().is_empty());
+}
+
+#[tokio::test]
+async fn a_link_of_another_run_is_told_so_over_the_socket() {
+    let scene = Scene::new().await;
+    let origin = scene.server.origin();
+    let old = format!("holdfast.v1, holdfast.token.{}", "0".repeat(32));
+    let mut lane = open(scene.address(), &old, Some(&origin)).await.unwrap();
+    lane.say(&FromLane::Hello(Box::new(hello())), &[]).await;
+    let (ToLane::Refused { reason }, _) = lane.hear().await else { panic!("not refused") };
+    assert!(reason.contains("another run") && reason.contains("holdfast join"), "{reason}");
+    lane.hear_close().await;
+    assert!(scene.lanes.all().is_empty());
+    // An old link does not make up for a foreign origin.
+    assert_eq!(refused(&scene, &old, Some("http://evil.example")).await.0, 403);
+}
+
+#[tokio::test]
+async fn sockets_of_old_links_count_as_silent_ones() {
+    let limits = Limits { waiting_sockets: 0, ..Limits::default() };
+    let scene = Scene::with(LaneOptions::default(), |options| options.limits = limits).await;
+    let old = format!("holdfast.v1, holdfast.token.{}", "0".repeat(32));
+    assert_eq!(refused(&scene, &old, Some(&scene.server.origin())).await.0, 503);
 }
 
 #[tokio::test]
@@ -239,6 +260,22 @@ async fn a_socket_that_does_not_say_hello_first_is_closed() {
     scripted.say(&FromLane::Done { request: 1 }, &[]).await;
     scripted.hear_close().await;
     assert!(scene.lanes.all().is_empty());
+}
+
+#[tokio::test]
+async fn a_hello_is_one_small_frame() {
+    let long = Hello { version: "x".repeat(HELLO_BYTES_LIMIT), ..hello() };
+    let body = |length| vec![Bytes::from(vec![0; length])];
+    for (hello, body) in [(long, vec![]), (hello(), body(8)), (hello(), body(FRAME_LIMIT))] {
+        let scene = Scene::new().await;
+        let mut scripted = ScriptedLane::open(&scene).await;
+        for frame in split(1, &FromLane::Hello(Box::new(hello)), &body).unwrap() {
+            // It may be closed before all of them are sent.
+            let _ = within(scripted.socket.send(Message::Binary(frame))).await;
+        }
+        assert!(scripted.closes_without_a_word().await);
+        assert!(scene.lanes.all().is_empty());
+    }
 }
 
 #[tokio::test]

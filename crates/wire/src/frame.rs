@@ -10,7 +10,9 @@ use bytes::{Bytes, BytesMut};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{BODY_LIMIT, FRAME_BODY_LIMIT, FRAME_LIMIT, HEADER_LIMIT, OPEN_MESSAGES_LIMIT};
+use crate::{
+    BODY_LIMIT, FRAME_BODY_LIMIT, FRAME_LIMIT, HEADER_LIMIT, OPEN_BYTES_LIMIT, OPEN_MESSAGES_LIMIT,
+};
 
 /// The header of a frame.
 #[derive(Serialize, Deserialize)]
@@ -46,6 +48,8 @@ pub enum FrameError {
     NotBegun(u32),
     #[error("{OPEN_MESSAGES_LIMIT} messages are under way in parts already")]
     TooManyOpen,
+    #[error("messages under way in parts have more than {0} bytes together")]
+    TooManyBytes(u64),
 }
 
 /// Splits a message into frames, lazily: each is made when it is asked for, so that a large body
@@ -111,6 +115,10 @@ fn body_start(header_len: usize) -> usize {
 #[derive(Debug)]
 pub struct Assembler<M> {
     open: HashMap<u32, Open<M>>,
+    /// Bytes of body that are held for them.
+    held: u64,
+    /// How many these may be.
+    limit: u64,
 }
 
 #[derive(Debug)]
@@ -125,7 +133,7 @@ const TRUSTED_CAPACITY: u64 = 64 << 20;
 
 impl<M> Default for Assembler<M> {
     fn default() -> Assembler<M> {
-        Assembler { open: HashMap::new() }
+        Assembler { open: HashMap::new(), held: 0, limit: OPEN_BYTES_LIMIT }
     }
 }
 
@@ -155,25 +163,35 @@ impl<M: DeserializeOwned> Assembler<M> {
                 if self.open.len() >= OPEN_MESSAGES_LIMIT {
                     return Err(FrameError::TooManyOpen);
                 }
+                self.hold(body.len())?;
                 let mut whole = BytesMut::with_capacity(body_len.min(TRUSTED_CAPACITY) as usize);
                 whole.extend_from_slice(&body);
                 self.open.insert(id, Open { message, body_len, body: whole });
                 Ok(None)
             }
             Header::Rest { id } => {
-                let open = self.open.get_mut(&id).ok_or(FrameError::NotBegun(id))?;
+                let open = self.open.get(&id).ok_or(FrameError::NotBegun(id))?;
                 let left = open.body_len - open.body.len() as u64;
                 if body.len() as u64 > left {
                     return Err(FrameError::BodyOverrun { id, announced: open.body_len });
                 }
+                self.hold(body.len())?;
+                let open = self.open.get_mut(&id).ok_or(FrameError::NotBegun(id))?;
                 open.body.extend_from_slice(&body);
                 if (body.len() as u64) < left {
                     return Ok(None);
                 }
                 let whole = self.open.remove(&id).ok_or(FrameError::NotBegun(id))?;
+                self.held -= whole.body_len;
                 Ok(Some((whole.message, whole.body.freeze())))
             }
         }
+    }
+
+    /// Counts bytes that are about to be held.
+    fn hold(&mut self, bytes: usize) -> Result<(), FrameError> {
+        self.held += bytes as u64;
+        if self.held > self.limit { Err(FrameError::TooManyBytes(self.limit)) } else { Ok(()) }
     }
 }
 
@@ -193,4 +211,46 @@ fn decode<M: DeserializeOwned>(frame: Bytes) -> Result<(Header<M>, Bytes), Frame
         return Err(FrameError::FrameBodyTooLong(body.len()));
     }
     Ok((header, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ToLane;
+
+    /// The frames of a message of three.
+    fn frames(id: u32) -> Vec<Bytes> {
+        let body = [Bytes::from(vec![0; 2 * FRAME_BODY_LIMIT + 8])];
+        split(id, &ToLane::Ping { nonce: 0 }, &body).unwrap().collect()
+    }
+
+    fn assembler(frames: usize) -> Assembler<ToLane> {
+        let limit = (frames * FRAME_BODY_LIMIT) as u64;
+        Assembler { limit, ..Assembler::default() }
+    }
+
+    #[test]
+    fn messages_under_way_hold_only_so_many_bytes_together() {
+        let mut assembler = assembler(3);
+        for frame in frames(1).into_iter().take(2).chain(frames(2).into_iter().take(1)) {
+            assert!(assembler.push(frame).unwrap().is_none());
+        }
+        let further = frames(2).swap_remove(1);
+        assert!(matches!(assembler.push(further), Err(FrameError::TooManyBytes(_))));
+        assert!(matches!(
+            assembler.push(frames(3).swap_remove(0)),
+            Err(FrameError::TooManyBytes(_))
+        ));
+    }
+
+    #[test]
+    fn a_message_that_is_whole_makes_room() {
+        let mut assembler = assembler(3);
+        for id in 0..3 {
+            let messages =
+                frames(id).into_iter().filter_map(|frame| assembler.push(frame).unwrap());
+            assert_eq!(messages.count(), 1);
+            assert_eq!(assembler.held, 0);
+        }
+    }
 }

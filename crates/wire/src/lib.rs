@@ -58,8 +58,14 @@ pub const HEADER_LIMIT: usize = 1 << 20;
 /// Bytes that a frame has at most.
 pub const FRAME_LIMIT: usize = 4 + HEADER_LIMIT + 8 + FRAME_BODY_LIMIT;
 
+/// Bytes of the one frame that a hello has at most.
+pub const HELLO_BYTES_LIMIT: usize = 256 << 10;
+
 /// Bytes of body that a message has at most.
 pub const BODY_LIMIT: u64 = 2 << 30;
+
+/// Bytes of body that may have arrived for messages under way in parts, all together.
+pub const OPEN_BYTES_LIMIT: u64 = 4 << 30;
 
 /// Messages that may be under way in parts at the same time.
 pub const OPEN_MESSAGES_LIMIT: usize = 64;

@@ -3,6 +3,8 @@
  * and a software adapter is called one. Works in a page and in a worker.
  */
 
+import { hasJspi } from "#engine/ort";
+import { ml, openMlContexts } from "#engine/webnn";
 import type {
   BrowserInfo,
   Hello,
@@ -11,8 +13,6 @@ import type {
   WebGpuInfo,
   WebNnInfo,
 } from "#wire/messages";
-import { hasJspi } from "./ort.ts";
-import { ml, openMlContexts } from "./webnn.ts";
 
 export type Capabilities = Pick<Hello, "browser" | "machine" | "webgpu" | "webnn" | "wasm">;
 

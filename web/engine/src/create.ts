@@ -2,9 +2,8 @@
  * The engine: sessions and kept tensors of one backend, behind the door that `engine.ts` describes.
  */
 
-import type { Backend, LoadPhase } from "#wire/messages";
-import { dtypeNamed, elementCount } from "./dtypes.ts";
-import { allowEmbind } from "./embind.ts";
+import { dtypeNamed, elementCount } from "#engine/dtypes";
+import { allowEmbind } from "#engine/embind";
 import {
   type Engine,
   EngineError,
@@ -15,18 +14,19 @@ import {
   type Program,
   type ProgramOutcome,
   type SegmentFiles,
-} from "./engine.ts";
-import { type During, toEngineError } from "./failure.ts";
-import { GpuPlace, openGpu } from "./gpu.ts";
-import { HostPlace, hostResident } from "./host.ts";
-import { MlPlace, openMl } from "./ml.ts";
-import { loadOrt, type Ort, type OrtModule, startOrt } from "./ort.ts";
-import type { Place, Resident } from "./place.ts";
-import { describePlacement } from "./placement.ts";
-import { runProgram } from "./program.ts";
-import { Queue } from "./queue.ts";
-import { Session } from "./session.ts";
-import { START_GRAPH } from "./start.ts";
+} from "#engine/engine";
+import { type During, toEngineError } from "#engine/failure";
+import { GpuPlace, openGpu } from "#engine/gpu";
+import { HostPlace, hostResident } from "#engine/host";
+import { MlPlace, openMl } from "#engine/ml";
+import { loadOrt, type Ort, type OrtModule, startOrt } from "#engine/ort";
+import type { Place, Resident } from "#engine/place";
+import { describePlacement } from "#engine/placement";
+import { runProgram } from "#engine/program";
+import { Queue } from "#engine/queue";
+import { Session } from "#engine/session";
+import { START_GRAPH } from "#engine/start";
+import type { Backend, LoadPhase } from "#wire/messages";
 
 export interface EngineOptions {
   backend: Backend;
@@ -36,8 +36,14 @@ export interface EngineOptions {
   ortBase: string;
 }
 
-/** Starts an engine. A worker can have one: ONNX Runtime's memory comes back only with the worker's end. */
-export async function createEngine(options: EngineOptions): Promise<Engine> {
+/**
+ * Starts an engine. A worker can have one: ONNX Runtime's memory comes back only with the worker's
+ * end. `onLost` is told when the backend is gone, be it while nothing runs.
+ */
+export async function createEngine(
+  options: EngineOptions,
+  onLost: (reason: string) => void = () => {},
+): Promise<Engine> {
   try {
     const threads = options.backend === "wasm" ? options.threads : 1;
     const module = await loadOrt(options.backend, options.ortBase, threads);
@@ -48,6 +54,7 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
         graphOptimizationLevel: "disabled",
       }),
     );
+    place.onLost(onLost);
     return new OrtEngine(ort, place);
   } catch (error) {
     const failure = toEngineError(error, "start", `the ${options.backend} engine cannot start`);
@@ -86,8 +93,10 @@ class OrtEngine implements Engine {
 
   load(files: SegmentFiles, onPhase: (phase: LoadPhase) => void): Promise<LoadTimes> {
     return this.#turn("load", `segment ${files.segment} cannot be loaded`, async () => {
-      if (this.#sessions.has(files.segment)) {
-        return { createMs: 0, warmUpMs: null, warmUpError: null, placement: null };
+      const ready = this.#sessions.get(files.segment);
+      if (ready !== undefined) {
+        const placement = ready.placement && describePlacement(ready.placement);
+        return { createMs: 0, warmUpMs: null, warmUpError: null, placement };
       }
       onPhase("create");
       const started = performance.now();
@@ -182,16 +191,24 @@ class OrtEngine implements Engine {
       if (this.#dead !== null) {
         throw this.#dead;
       }
+      const heapBytes = this.#ort.heapBytes() ?? 0;
       try {
         return await work();
       } catch (error) {
-        const failure = toEngineError(error, during, what);
+        const failure = this.#withMemory(toEngineError(error, during, what), heapBytes);
         if (failure.fatal) {
           this.#dead = failure;
         }
         throw failure;
       }
     });
+  }
+
+  /** A heap that grew until it was full does not shrink: only a new engine has memory again. */
+  #withMemory(failure: EngineError, heapBytesBefore: number): EngineError {
+    const grew = (this.#ort.heapBytes() ?? 0) > heapBytesBefore;
+    const isFull = failure.kind === "memory" && grew && this.#place instanceof HostPlace;
+    return isFull ? new EngineError("memory", failure.message, true) : failure;
   }
 
   #runProgram(program: Program, onPart: (outputs: HostOutput[]) => void) {
@@ -250,13 +267,14 @@ class OrtEngine implements Engine {
    * inputs to the session, and after a failure it goes on with those of the failed run: its next
    * answer would be wrong.
    */
-  async #giveUp(session: Session): Promise<void> {
+  async #giveUp(session: Session): Promise<boolean> {
     if (this.#place instanceof HostPlace) {
-      return;
+      return false;
     }
     this.#sessions.delete(session.segment);
     this.#givenUp.set(session.segment, "its session failed while it ran");
     await session.release();
+    return true;
   }
 
   #session(segment: string): Session {

@@ -4,7 +4,7 @@
  */
 
 import type { Tensor } from "onnxruntime-web";
-import { EngineError } from "./engine.ts";
+import { EngineError } from "#engine/engine";
 
 export interface Dtype {
   /** On the wire. */

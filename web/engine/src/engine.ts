@@ -101,11 +101,14 @@ export class EngineError extends Error {
   readonly kind: ErrorKind;
   /** The engine has to be replaced. */
   readonly fatal: boolean;
+  /** The segment that the engine had to let go with this failure; it has to be loaded again. */
+  readonly lostSegment: string | null;
 
-  constructor(kind: ErrorKind, message: string, fatal = false) {
+  constructor(kind: ErrorKind, message: string, fatal = false, lostSegment: string | null = null) {
     super(message);
     this.name = "EngineError";
     this.kind = kind;
     this.fatal = fatal;
+    this.lostSegment = lostSegment;
   }
 }

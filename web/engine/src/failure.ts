@@ -3,7 +3,7 @@
  * is the one place that reads it.
  */
 
-import { EngineError } from "./engine.ts";
+import { EngineError } from "#engine/engine";
 
 /** What was being done when it failed. */
 export type During = "start" | "load" | "run" | "transfer";
@@ -54,7 +54,7 @@ function textOf(error: unknown): string {
 
 function isOutOfMemory(error: unknown, text: string): boolean {
   return (
-    /bad_alloc|out of memory|OOM\b|failed to allocate|memory access out of bounds|allocation failed/i.test(
+    /bad_alloc|out of memory|OOM\b|failed to allocate|memory access out of bounds|allocation failed|SafeIntOnOverflow|storage size overflowed|max buffer size limit/i.test(
       text,
     ) ||
     (error instanceof RangeError && /allocation|length|memory|size/i.test(text))

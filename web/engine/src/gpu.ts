@@ -3,12 +3,12 @@
  */
 
 import type { InferenceSession, Tensor } from "onnxruntime-web";
-import { type Dtype, dtypeNamed, dtypeOfOrt } from "./dtypes.ts";
-import { EngineError, type HostTensor } from "./engine.ts";
-import { hostResident, hostResidentOf } from "./host.ts";
-import { Loss } from "./loss.ts";
-import type { OrtModule } from "./ort.ts";
-import type { Place, Resident } from "./place.ts";
+import { type Dtype, dtypeNamed, dtypeOfOrt } from "#engine/dtypes";
+import { EngineError, type HostTensor } from "#engine/engine";
+import { hostResident, hostResidentOf } from "#engine/host";
+import { Loss } from "#engine/loss";
+import type { OrtModule } from "#engine/ort";
+import type { Place, Resident } from "#engine/place";
 
 /** Opens the GPU with all that its adapter allows. */
 export async function openGpu(): Promise<GPUDevice> {
@@ -108,17 +108,22 @@ export class GpuPlace implements Place {
     };
   }
 
-  async fenced<T>(work: () => Promise<T>): Promise<T> {
+  async fenced<T>(work: () => Promise<T>, read?: () => Promise<unknown>): Promise<T> {
     this.#loss.check();
     this.#uncaptured = [];
     for (const filter of ERROR_FILTERS) {
       this.#device.pushErrorScope(filter);
     }
     const [done] = await Promise.allSettled([this.#loss.race(work())]);
+    this.#loss.check();
+    // Begun within the scopes, so that they catch its errors too.
+    const isRead = done.status === "fulfilled" && read !== undefined;
+    const through = Promise.allSettled([isRead ? read() : this.#fence()]);
     const errors = ERROR_FILTERS.map(() => this.#device.popErrorScope().catch(() => null));
-    this.#loss.check();
-    const seen = await this.#loss.race(Promise.all([...errors, this.#fence()]));
-    this.#loss.check();
+    const [[came], ...seen] = await this.#loss.race(Promise.all([through, ...errors]));
+    if (!isRead && came.status === "rejected") {
+      throw came.reason;
+    }
     const error = seen.find((error) => error !== null) ?? this.#uncaptured[0];
     if (error) {
       await this.#loss.blame();
@@ -127,6 +132,9 @@ export class GpuPlace implements Place {
     if (done.status === "rejected") {
       throw done.reason;
     }
+    if (came.status === "rejected") {
+      throw came.reason;
+    }
     return done.value;
   }
 
@@ -134,11 +142,25 @@ export class GpuPlace implements Place {
     return this.#loss.reason();
   }
 
+  onLost(tell: (reason: string) => void): void {
+    this.#loss.listen(({ message }) => tell(message));
+  }
+
   /**
    * Waits for all work that was submitted, by a number that has to come through the queue: a lost
    * GPU ends other ways of waiting without an error.
    */
-  async #fence(): Promise<null> {
+  async #fence(): Promise<void> {
+    try {
+      await this.#tickThrough();
+    } catch (error) {
+      // Without a fence nothing can be told any more about what the GPU has done.
+      const why = error instanceof Error ? error.message : String(error);
+      throw new EngineError("device", `the GPU did not do the work it was given: ${why}`, true);
+    }
+  }
+
+  async #tickThrough(): Promise<void> {
     this.#ticks = (this.#ticks + 1) % 2 ** 32;
     const { source, target } = this.#tick;
     this.#device.queue.writeBuffer(source, 0, new Uint32Array([this.#ticks]));
@@ -149,9 +171,8 @@ export class GpuPlace implements Place {
     const [tick] = new Uint32Array(target.getMappedRange());
     target.unmap();
     if (tick !== this.#ticks) {
-      throw new EngineError("device", "the GPU did not do the work it was given", true);
+      throw new Error("another number came through its queue");
     }
-    return null;
   }
 
   async #read(

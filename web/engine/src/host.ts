@@ -4,10 +4,10 @@
  */
 
 import type { Tensor } from "onnxruntime-web";
-import { dtypeNamed, dtypeOfOrt, elementCount } from "./dtypes.ts";
-import { EngineError, type HostTensor } from "./engine.ts";
-import type { OrtModule } from "./ort.ts";
-import type { Place, Resident } from "./place.ts";
+import { dtypeNamed, dtypeOfOrt, elementCount } from "#engine/dtypes";
+import { EngineError, type HostTensor } from "#engine/engine";
+import type { OrtModule } from "#engine/ort";
+import type { Place, Resident } from "#engine/place";
 
 export class HostPlace implements Place {
   readonly provider = "wasm";
@@ -32,13 +32,17 @@ export class HostPlace implements Place {
     return hostResidentOf(this.#ort, output);
   }
 
-  fenced<T>(work: () => Promise<T>): Promise<T> {
-    return work();
+  async fenced<T>(work: () => Promise<T>, read?: () => Promise<unknown>): Promise<T> {
+    const result = await work();
+    await read?.();
+    return result;
   }
 
   lost(): null {
     return null;
   }
+
+  onLost(): void {}
 }
 
 /** A tensor over bytes in the memory of the page, without a copy where they are aligned. */

@@ -3,20 +3,25 @@
  * resolve without having computed, and a second one blocks the worker for ever.
  */
 
-import { EngineError } from "./engine.ts";
+import { EngineError } from "#engine/engine";
 
 /** How much later than its effects a loss may be told. */
 const GRACE_MS = 50;
 
 export class Loss {
   #reason: string | null = null;
-  readonly #lost: Promise<EngineError>;
+  /**
+   * Whom to tell. Not a promise for all to race with: it would hold on to whatever was raced with
+   * it for as long as the device lives.
+   */
+  readonly #listeners = new Set<(error: EngineError) => void>();
 
   constructor(lost: Promise<{ message: string; reason?: string | undefined }>, what: string) {
-    this.#lost = lost.then(({ message, reason }) => {
+    void lost.then(({ message, reason }) => {
       const why = message || reason;
       this.#reason = why ? `${what}: ${why}` : what;
-      return this.#error();
+      for (const tell of this.#listeners) tell(this.#error());
+      this.#listeners.clear();
     });
   }
 
@@ -26,29 +31,33 @@ export class Loss {
 
   /** Throws if the device is lost. */
   check(): void {
-    if (this.#reason !== null) {
-      throw this.#error();
-    }
+    if (this.#reason !== null) throw this.#error();
+  }
+
+  /** Calls back when the device is lost, unless the function that it returns is called before. */
+  listen(tell: (error: EngineError) => void): () => void {
+    if (this.#reason !== null) tell(this.#error());
+    else this.#listeners.add(tell);
+    return () => this.#listeners.delete(tell);
   }
 
   /** What `work` gives; throws as soon as the device is lost, and if it is lost by the end. */
   async race<T>(work: Promise<T>): Promise<T> {
-    const first = await Promise.race([
-      work.then(
-        (value) => ({ value }),
-        (reason: unknown) => ({ reason }),
-      ),
-      this.#lost,
-    ]);
-    if (first instanceof EngineError) {
-      throw first;
-    }
-    if ("reason" in first) {
+    let stop = () => {};
+    const lost = new Promise<never>((_, reject) => {
+      stop = this.listen(reject);
+    });
+    try {
+      const value = await Promise.race([work, lost]);
+      this.check();
+      return value;
+    } catch (error) {
+      this.check();
       await this.blame();
-      throw first.reason;
+      throw error;
+    } finally {
+      stop();
     }
-    this.check();
-    return first.value;
   }
 
   /**
@@ -56,7 +65,16 @@ export class Loss {
    * before the browser tells of the loss, so this waits for a moment.
    */
   async blame(): Promise<void> {
-    await Promise.race([this.#lost, new Promise((resolve) => setTimeout(resolve, GRACE_MS))]);
+    let stop = () => {};
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, GRACE_MS);
+      const stopListening = this.listen(() => resolve());
+      stop = () => {
+        clearTimeout(timer);
+        stopListening();
+      };
+    });
+    stop();
     this.check();
   }
 

@@ -3,13 +3,13 @@
  */
 
 import type { InferenceSession, Tensor } from "onnxruntime-web";
-import { type Dtype, dtypeNamed, dtypeOfOrt } from "./dtypes.ts";
-import { EngineError, type HostTensor } from "./engine.ts";
-import { hostResident, hostResidentOf } from "./host.ts";
-import { Loss } from "./loss.ts";
-import type { OrtModule } from "./ort.ts";
-import type { Place, Resident } from "./place.ts";
-import { type MlContext, type MlTensor, type OpenMl, openMlContexts } from "./webnn.ts";
+import { type Dtype, dtypeNamed, dtypeOfOrt } from "#engine/dtypes";
+import { EngineError, type HostTensor } from "#engine/engine";
+import { hostResident, hostResidentOf } from "#engine/host";
+import { Loss } from "#engine/loss";
+import type { OrtModule } from "#engine/ort";
+import type { Place, Resident } from "#engine/place";
+import { type MlContext, type MlTensor, type OpenMl, openMlContexts } from "#engine/webnn";
 
 /** Opens the best kind of device that the browser gives; see `openMlContexts`. */
 export async function openMl(): Promise<OpenMl> {
@@ -89,11 +89,13 @@ export class MlPlace implements Place {
    * Waits by reading an output: WebNN orders what touches one tensor, and reads of others come back
    * before a graph is done.
    */
-  async fenced<T>(work: () => Promise<T>): Promise<T> {
+  async fenced<T>(work: () => Promise<T>, read?: () => Promise<unknown>): Promise<T> {
     this.#loss.check();
     this.#pending = null;
     const result = await this.#loss.race(work());
-    if (this.#pending !== null) {
+    if (read !== undefined) {
+      await this.#loss.race(read());
+    } else if (this.#pending !== null) {
       const { tensor } = this.#pending as { tensor: MlTensor };
       await this.#loss.race(this.#context.readTensor(tensor));
     }
@@ -102,6 +104,10 @@ export class MlPlace implements Place {
 
   lost(): string | null {
     return this.#loss.reason();
+  }
+
+  onLost(tell: (reason: string) => void): void {
+    this.#loss.listen(({ message }) => tell(message));
   }
 
   #holds(dtype: Dtype): boolean {

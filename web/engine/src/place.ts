@@ -4,7 +4,7 @@
  */
 
 import type { InferenceSession, Tensor } from "onnxruntime-web";
-import type { HostTensor } from "./engine.ts";
+import type { HostTensor } from "#engine/engine";
 
 /** A tensor on the backend. */
 export interface Resident {
@@ -31,9 +31,12 @@ export interface Place {
   receive(output: Tensor): Resident;
   /**
    * Does `work` and waits until the backend has really done it. Fails if the backend reports an
-   * error or is lost meanwhile, even where ONNX Runtime itself saw none.
+   * error or is lost meanwhile, even where ONNX Runtime itself saw none. Where all that `work`
+   * leaves on the backend is read, it is enough to wait for that, which saves a trip there.
    */
-  fenced<T>(work: () => Promise<T>): Promise<T>;
+  fenced<T>(work: () => Promise<T>, read?: () => Promise<unknown>): Promise<T>;
   /** Why the backend is gone, or null. */
   lost(): string | null;
+  /** Calls back when the backend is gone. */
+  onLost(tell: (reason: string) => void): void;
 }

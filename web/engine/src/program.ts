@@ -3,11 +3,11 @@
  * steps staying on the device.
  */
 
+import { EngineError, type HostOutput, type Program, type ProgramStep } from "#engine/engine";
+import { toEngineError } from "#engine/failure";
+import type { Place, Resident } from "#engine/place";
+import type { Declared, Session } from "#engine/session";
 import type { StepTiming } from "#wire/messages";
-import { EngineError, type HostOutput, type Program, type ProgramStep } from "./engine.ts";
-import { toEngineError } from "./failure.ts";
-import type { Place, Resident } from "./place.ts";
-import type { Declared, Session } from "./session.ts";
 
 /** What a program needs of the engine. */
 export interface Surroundings {
@@ -17,8 +17,8 @@ export interface Surroundings {
   inline(tensor: { dtype: string; dims: number[]; bytes: Uint8Array<ArrayBuffer> }): Resident;
   /** Throws if the program is to end. */
   checkCancelled(): void;
-  /** The session failed while it ran. */
-  failed(session: Session): Promise<void>;
+  /** The session failed while it ran. True if it had to be let go. */
+  failed(session: Session): Promise<boolean>;
   onPart(outputs: HostOutput[]): void;
 }
 
@@ -46,9 +46,15 @@ export async function runProgram(program: Program, around: Surroundings): Promis
       const started = performance.now();
       const outputs = new Map<string, Resident>();
       done.push(outputs);
-      await runStep(step, number, inputs, outputs, around);
+      // What leaves nothing behind is waited for by reading it; the times cannot be told apart then.
+      let returned: HostOutput[] | null = null;
+      const read = async () => {
+        returned = await readBack(program, number, outputs);
+      };
+      const readAtOnce = leavesNothing(program, number) ? read : undefined;
+      await runStep(step, number, inputs, outputs, around, readAtOnce);
       const ran = performance.now();
-      const returned = await readBack(program, number, outputs);
+      returned ??= await readBack(program, number, outputs);
       result.steps.push({ runMs: ran - started, readbackMs: performance.now() - ran });
       if (step.wanted.early) {
         around.onPart(returned);
@@ -175,6 +181,7 @@ async function runStep(
   inputs: Map<string, Resident>,
   outputs: Map<string, Resident>,
   around: Surroundings,
+  read?: () => Promise<void>,
 ): Promise<void> {
   const names = step.wanted.outputs.map((output) => output.name);
   try {
@@ -182,13 +189,13 @@ async function runStep(
       for (const [name, output] of await step.session.run(inputs, names)) {
         outputs.set(name, output);
       }
-    });
+    }, read);
   } catch (error) {
     const failure = toEngineError(error, "run", `step ${number} (${step.wanted.segment}) failed`);
-    if (!failure.fatal) {
-      await around.failed(step.session);
+    if (failure.fatal || !(await around.failed(step.session))) {
+      throw failure;
     }
-    throw failure;
+    throw new EngineError(failure.kind, failure.message, false, step.wanted.segment);
   }
 }
 
@@ -212,6 +219,14 @@ async function readBack(
   } catch (error) {
     throw toEngineError(error, "transfer", `outputs of step ${number} cannot be read`);
   }
+}
+
+/** Whether all outputs of a step are for being read once. */
+function leavesNothing(program: Program, number: number): boolean {
+  const named = program.steps[number]?.outputs ?? [];
+  const isRead = ({ name, to }: ProgramStep["outputs"][number]) =>
+    to.returned && !isNeededLater(program, number, name);
+  return named.length > 0 && named.every(isRead);
 }
 
 /** Whether an output is for more than being read once. */

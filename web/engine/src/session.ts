@@ -5,18 +5,18 @@
  */
 
 import type { InferenceSession, Tensor } from "onnxruntime-web";
-import { dtypeOfOrt } from "./dtypes.ts";
-import { EngineError, type SegmentFiles } from "./engine.ts";
-import { toEngineError } from "./failure.ts";
-import type { Ort } from "./ort.ts";
-import type { Place, Resident } from "./place.ts";
+import { dtypeOfOrt } from "#engine/dtypes";
+import { EngineError, type SegmentFiles } from "#engine/engine";
+import { toEngineError } from "#engine/failure";
+import type { Ort } from "#engine/ort";
+import type { Place, Resident } from "#engine/place";
 import {
   describePlacement,
   isWorthwhile,
   lacksOperators,
   type Placement,
   readPlacement,
-} from "./placement.ts";
+} from "#engine/placement";
 
 /** An input or output as the graph declares it; null where it does not say. */
 export interface Declared {
@@ -36,7 +36,7 @@ export class Session {
 
   static async create(ort: Ort, place: Place, files: SegmentFiles): Promise<Session> {
     const [session, placement] = await make(ort, place, files);
-    return new Session(files, place, session, placement);
+    return orRelease(session, () => new Session(files, place, session, placement));
   }
 
   private constructor(
@@ -65,10 +65,17 @@ export class Session {
     const fetches = names.length > 0 ? names : this.outputs.map((output) => output.name);
     const results = await this.#session.run(feeds, [...new Set(fetches)]);
     const outputs = new Map<string, Resident>();
-    for (const [name, output] of Object.entries(results)) {
-      outputs.set(name, this.#place.receive(output as Tensor));
+    try {
+      for (const [name, output] of Object.entries(results)) {
+        outputs.set(name, this.#place.receive(output as Tensor));
+      }
+      return outputs;
+    } catch (error) {
+      for (const [name, output] of Object.entries(results)) {
+        (outputs.get(name) ?? (output as Tensor)).dispose();
+      }
+      throw error;
     }
-    return outputs;
   }
 
   release(): Promise<void> {
@@ -96,17 +103,28 @@ async function make(
     }
     const [session, placement] = await makePlaced(ort, place, create);
     const mixed = placement !== null;
-    const locations = outputLocations(session, place, mixed);
+    const locations = await orRelease(session, () => outputLocations(session, place, mixed));
     const usual = place.outputLocation("float32", mixed);
-    if (Object.values(locations).every((location) => location === usual)) {
+    if (!mixed && Object.values(locations).every((location) => location === usual)) {
       return [session, placement];
     }
-    // Only the session tells which types its outputs have, and some cannot stay on the device.
+    // Only the session tells which types its outputs have, and some cannot stay on the device. And
+    // one that told where its nodes run would go on talking with every run.
     await session.release();
     const extra = mixed ? {} : WITHOUT_PROCESSOR;
     return [await create({ preferredOutputLocation: locations, extra }), placement];
   } catch (error) {
     throw toEngineError(error, "load", `segment ${files.segment} cannot be loaded`);
+  }
+}
+
+/** Lets the session go if `work` on it fails. */
+async function orRelease<T>(session: InferenceSession, work: () => T): Promise<T> {
+  try {
+    return work();
+  } catch (error) {
+    await session.release();
+    throw error;
   }
 }
 

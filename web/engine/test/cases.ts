@@ -9,6 +9,7 @@ import { hasJspi } from "#engine/ort";
 import type { Backend } from "#wire/messages";
 import {
   chain,
+  copies,
   equal,
   type Fixture,
   f32,
@@ -30,6 +31,8 @@ export interface Case {
   alone?: boolean;
   /** In a browser that does not let WebAssembly wait for promises; only where `alone`. */
   withoutJspi?: boolean;
+  /** With no more memory than that for WebAssembly; only where `alone`. */
+  heapLimitBytes?: number;
   /** All, if not said. */
   backends?: Backend[];
   run(fixture: Fixture): Promise<void>;
@@ -251,6 +254,7 @@ export const CASES: readonly Case[] = [
         const files = chain(...operators);
         const { placement } = await fixture.load(files);
         equal(placement, "1 of 4 nodes on the processor (Hardmax)");
+        equal((await fixture.load(files)).placement, placement, "placement when loaded again");
         for (const input of [x, "x"]) {
           const outcome = await fixture.run([
             {
@@ -279,7 +283,9 @@ export const CASES: readonly Case[] = [
         fixture.run([{ segment: "product", inputs: { p, q }, outputs: { y: { returned: true } } }]);
       const [row, column] = [f32([1, 2], [1, 2]), f32([2, 1], [3, 4])];
       equal(output(await run(row, column), "y"), [11]);
-      await fails(run(row, f32([3, 1], [1, 2, 3])), "device", "step 0", "MatMul");
+      const wrong = f32([3, 1], [1, 2, 3]);
+      const error = await fails(run(row, wrong), "device", "step 0", "MatMul");
+      equal(error.lostSegment, fixture.backend === "wasm" ? null : "product");
       if (fixture.backend !== "wasm") {
         await fails(run(f32([1, 2], [10, 20]), column), "state_lost", "product", "loaded again");
         await fixture.load(product());
@@ -431,6 +437,43 @@ export const CASES: readonly Case[] = [
     },
   },
   {
+    name: "fails a run that returns all, during which the GPU reports an error",
+    backends: ["webgpu"],
+    async run(fixture) {
+      await fixture.load(linear());
+      const step = { segment: "linear", inputs: { x: X }, outputs: { y: { returned: true } } };
+      const { copyBufferToBuffer } = GPUCommandEncoder.prototype;
+      // A copy that cannot be: what is read would be zeros.
+      GPUCommandEncoder.prototype.copyBufferToBuffer = function (from: GPUBuffer, _, to) {
+        copyBufferToBuffer.call(this, from, 0, to as GPUBuffer, 0, 2 ** 30);
+      };
+      try {
+        await fails(fixture.run([step]), "device", "the GPU reports");
+      } finally {
+        GPUCommandEncoder.prototype.copyBufferToBuffer = copyBufferToBuffer;
+      }
+      await fixture.load(linear());
+      equal(output(await fixture.run([step]), "y"), Y);
+    },
+  },
+  {
+    name: "waits once for a step that returns all, and reads what a later one needs too",
+    backends: ["webgpu", "webnn"],
+    async run(fixture) {
+      await fixture.load(linear());
+      const waits = fixture.countWaits();
+      const returned = { segment: "linear", inputs: { x: X }, outputs: { y: { returned: true } } };
+      equal(output(await fixture.run([returned]), "y"), Y);
+      equal(waits.count, 1, "waits for one that is returned");
+      const inputs = { x: { step: 0, output: "y" } };
+      const outcome = await fixture.run([returned, { ...returned, inputs }]);
+      equal(outcome.outputs.length, 2);
+      equal(output(outcome, "y"), Y);
+      equal(waits.count, 4, "waits for one that a later one needs, and for that");
+      waits.stop();
+    },
+  },
+  {
     name: "computes the right numbers in a browser without JSPI",
     alone: true,
     withoutJspi: true,
@@ -443,12 +486,58 @@ export const CASES: readonly Case[] = [
     },
   },
   {
+    name: "is of no use once its heap is full, and only then",
+    alone: true,
+    heapLimitBytes: 128 * 2 ** 20,
+    backends: ["wasm"],
+    async run(fixture) {
+      await fixture.load(copies(4));
+      const run = (count: number) => {
+        const bytes = new Uint8Array(new BigInt64Array([BigInt(count)]).buffer);
+        const inputs = { x: f32([1], [1]), count: { dtype: "i64", dims: [1], bytes } };
+        return fixture.run([{ segment: "copies", inputs, outputs: { "copy 3": {} } }]);
+      };
+      await run(10);
+      // More bytes than 32 bits can count: nothing was taken.
+      equal((await fails(run(2 ** 31), "memory")).fatal, false, "fatal");
+      await run(10);
+      equal((await fails(run(10_000_000), "memory")).fatal, true, "fatal");
+      equal((await fails(run(10), "memory")).fatal, true, "fatal");
+    },
+  },
+  {
     name: "does not load on a GPU that is lost",
     alone: true,
     backends: ["webgpu"],
     async run(fixture) {
       fixture.gpu?.destroy();
       equal((await fails(fixture.load(linear()), "device", "GPU was lost")).fatal, true, "fatal");
+    },
+  },
+  {
+    name: "tells of a device that is lost while nothing runs",
+    alone: true,
+    backends: ["webgpu", "webnn"],
+    async run(fixture) {
+      await fixture.engine.put("kept", X);
+      fixture.lose();
+      equal(/was lost/.test(await fixture.lost), true, "reason");
+      equal((await fails(fixture.engine.stats(), "device", "was lost")).fatal, true, "fatal");
+    },
+  },
+  {
+    name: "is of no use once it cannot wait for its GPU",
+    alone: true,
+    backends: ["webgpu"],
+    async run(fixture) {
+      const { mapAsync } = GPUBuffer.prototype;
+      GPUBuffer.prototype.mapAsync = async () => {
+        throw new DOMException("mapping failed", "OperationError");
+      };
+      const error = await fails(fixture.engine.put("kept", X), "device", "mapping failed");
+      GPUBuffer.prototype.mapAsync = mapAsync;
+      equal(error.fatal, true, "fatal");
+      await fails(fixture.engine.stats(), "device");
     },
   },
   {

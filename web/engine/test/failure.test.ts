@@ -23,6 +23,8 @@ it("blames the caller for a graph that is no graph, and the device for one it ca
 
 it("knows a lack of memory by its many names", () => {
   check(ort(6, "std::bad_alloc"), "run", "memory", false);
+  // More bytes than 32 bits can count.
+  check(ort(6, "SafeIntOnOverflow() Integer overflow"), "run", "memory", false);
   check(new RangeError("Array buffer allocation failed"), "transfer", "memory", false);
   check(
     new RangeError("WebAssembly.Memory.grow(): Maximum memory size exceeded"),

@@ -13,6 +13,7 @@ import {
   type ProgramOutcome,
   type SegmentFiles,
 } from "#engine/engine";
+import { type MlContext, ml } from "#engine/webnn";
 import type { Backend, Input } from "#wire/messages";
 import { type ValueSpec, writeOnnx } from "./onnx-writer.ts";
 
@@ -21,6 +22,9 @@ export class Fixture {
   readonly engine: Engine;
   /** The GPU that the engine uses, on webgpu. */
   readonly gpu: GPUDevice | null;
+  /** Why the engine's device is gone, once it is. */
+  readonly lost: Promise<string>;
+  readonly #contexts: MlContext[];
 
   static async start(backend: Backend): Promise<Fixture> {
     let gpu: GPUDevice | null = null;
@@ -31,14 +35,62 @@ export class Fixture {
         return gpu;
       };
     }
-    const engine = await createEngine({ backend, threads: 2, ortBase: "/ort" });
-    return new Fixture(backend, engine, gpu);
+    const contexts: MlContext[] = [];
+    const api = ml();
+    if (api !== null) {
+      const { createContext } = api;
+      api.createContext = async (options) => {
+        const context = await createContext.call(api, options);
+        contexts.push(context);
+        return context;
+      };
+    }
+    let tell = (_: string) => {};
+    const lost = new Promise<string>((resolve) => {
+      tell = resolve;
+    });
+    const engine = await createEngine({ backend, threads: 2, ortBase: "/ort" }, tell);
+    return new Fixture({ backend, engine, gpu, lost, contexts });
   }
 
-  private constructor(backend: Backend, engine: Engine, gpu: GPUDevice | null) {
-    this.backend = backend;
-    this.engine = engine;
-    this.gpu = gpu;
+  private constructor(parts: {
+    backend: Backend;
+    engine: Engine;
+    gpu: GPUDevice | null;
+    lost: Promise<string>;
+    contexts: MlContext[];
+  }) {
+    this.backend = parts.backend;
+    this.engine = parts.engine;
+    this.gpu = parts.gpu;
+    this.lost = parts.lost;
+    this.#contexts = parts.contexts;
+  }
+
+  /** Counts how often somebody waits for bytes from the device. */
+  countWaits(): { count: number; stop(): void } {
+    const context = this.#contexts.find((each) => each.readTensor);
+    const prototype =
+      this.backend === "webgpu" ? GPUBuffer.prototype : Object.getPrototypeOf(context);
+    const method = this.backend === "webgpu" ? "mapAsync" : "readTensor";
+    const original = prototype[method];
+    const waits = {
+      count: 0,
+      stop: () => {
+        prototype[method] = original;
+      },
+    };
+    prototype[method] = function (...given: unknown[]) {
+      waits.count += 1;
+      return original.apply(this, given);
+    };
+    return waits;
+  }
+
+  /** Takes the engine's device away. */
+  lose(): void {
+    this.gpu?.destroy();
+    for (const context of this.#contexts) context.destroy?.();
   }
 
   load(files: SegmentFiles) {
@@ -146,6 +198,24 @@ export function chain(...operators: string[]): SegmentFiles {
     outputs: [value("y")],
   });
   return files(operators.join(" "), graph, { outputs: ["y"] });
+}
+
+/** Copies of `x`, each with as many elements as `count` says, all of them there at once. */
+export function copies(number: number): SegmentFiles {
+  const names = Array.from({ length: number }, (_, at) => `copy ${at}`);
+  const graph = writeOnnx({
+    nodes: names.map((name, at) => ({
+      op: at === 0 ? "Expand" : "Neg",
+      inputs: at === 0 ? ["x", "count"] : [`copy ${at - 1}`],
+      outputs: [name],
+    })),
+    inputs: [
+      { name: "x", dtype: "f32", dims: [1] },
+      { name: "count", dtype: "i64", dims: [1] },
+    ],
+    outputs: names.map((name) => ({ name, dtype: "f32" as const, dims: ["count"] })),
+  });
+  return files("copies", graph, { outputs: names });
 }
 
 /** `y = p · q` with all dimensions open. */

@@ -12,6 +12,10 @@ self.onmessage = async ({ data }: MessageEvent<{ backend: Backend; names: string
   if (cases.some((each) => each.withoutJspi)) {
     Reflect.deleteProperty(WebAssembly, "Suspending");
   }
+  const limit = cases.find((each) => each.heapLimitBytes)?.heapLimitBytes;
+  if (limit !== undefined) {
+    limitHeap(limit);
+  }
   const fixture = await Fixture.start(data.backend).catch((error: unknown) => error);
   for (const { name, run } of cases) {
     let error: string | null = null;
@@ -30,3 +34,12 @@ self.onmessage = async ({ data }: MessageEvent<{ backend: Backend; names: string
   }
   self.postMessage(results);
 };
+
+function limitHeap(byteLen: number): void {
+  const { Memory } = WebAssembly;
+  WebAssembly.Memory = class extends Memory {
+    constructor(descriptor: WebAssembly.MemoryDescriptor) {
+      super({ ...descriptor, maximum: byteLen / 2 ** 16 });
+    }
+  };
+}

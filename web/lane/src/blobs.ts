@@ -3,10 +3,12 @@
  * cases verified.
  */
 
+import { eitherSignal } from "#lane/abort";
 import { type BlobCache, blobLock } from "#lane/cache";
 import type { Clock } from "#lane/clock";
 import { download } from "#lane/download";
 import type { Locks } from "#lane/locks";
+import { Places } from "#lane/places";
 import { RequestError } from "#lane/request-error";
 import type { BlobRef, WeightTraffic } from "#wire/messages";
 
@@ -68,23 +70,23 @@ export class Blobs implements BlobSource {
   ): Promise<FetchedBlobs> {
     // One that fails ends the others.
     const failed = new AbortController();
-    const both = AbortSignal.any([signal, failed.signal]);
+    const either = eitherSignal(signal, failed.signal);
     const { writable, absent } = await this.#parts.cache.reserve(blobs);
-    const load: Load = { bytes: new Map(), doneBytes: 0, downloadedBytes: 0, absent };
+    const load: Load = { bytes: new Map(), doneBytes: 0, downloadedBytes: 0, unsettled: absent };
     const progress = (more: number) => {
       load.doneBytes += more;
       onProgress(load.doneBytes);
     };
     const all = blobs.map((blob) =>
       this.#places
-        .take(() => this.#get(blob, { load, writable, signal: both, progress }), both)
+        .take(() => this.#get(blob, { load, writable, signal: either, progress }), either)
         .catch((error) => {
           failed.abort(error);
           throw error;
         }),
     );
     const results = await Promise.allSettled(all);
-    await this.#parts.cache.release(absent);
+    await this.#parts.cache.settle(load.unsettled);
     signal.throwIfAborted();
     if (results.some((result) => result.status === "rejected")) throw failed.signal.reason;
     const cachedBytes = load.doneBytes - load.downloadedBytes;
@@ -114,11 +116,10 @@ export class Blobs implements BlobSource {
     const bytes = await cache.read(blob);
     if (!bytes) return null;
     if (await isGenuine(blob, bytes)) {
-      load.absent.delete(blob.name);
       progress(bytes.length);
       return bytes;
     }
-    load.absent.add(blob.name);
+    load.unsettled.add(blob);
     await cache.remove(blob.name);
     return null;
   }
@@ -138,8 +139,8 @@ export class Blobs implements BlobSource {
     job.load.downloadedBytes += bytes.length;
     this.downloadedBytes += bytes.length;
     if (job.writable.has(blob.name)) {
-      if (await cache.write(blob.name, bytes)) job.load.absent.delete(blob.name);
-      else job.load.absent.add(blob.name);
+      job.load.unsettled.add(blob);
+      await cache.write(blob.name, bytes, job.writable);
     }
     return bytes;
   }
@@ -149,8 +150,8 @@ interface Load {
   bytes: Map<string, Uint8Array<ArrayBuffer>>;
   doneBytes: number;
   downloadedBytes: number;
-  /** Blobs that the cache has reserved room for and that are not there. */
-  absent: Set<string>;
+  /** Blobs that the cache has to look at when the load is over. */
+  unsettled: Set<BlobRef>;
 }
 
 interface Job {
@@ -164,27 +165,4 @@ async function isGenuine(blob: BlobRef, bytes: Uint8Array<ArrayBuffer>): Promise
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
   const hex = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
   return `sha256-${hex}` === blob.name;
-}
-
-/** Lets so many work at once. */
-class Places {
-  readonly #waiting: (() => void)[] = [];
-  #free: number;
-
-  constructor(count: number) {
-    this.#free = count;
-  }
-
-  async take<T>(work: () => Promise<T>, signal: AbortSignal): Promise<T> {
-    if (this.#free > 0) this.#free -= 1;
-    else await new Promise<void>((resolve) => this.#waiting.push(resolve));
-    try {
-      signal.throwIfAborted();
-      return await work();
-    } finally {
-      const next = this.#waiting.shift();
-      if (next) next();
-      else this.#free += 1;
-    }
-  }
 }

@@ -43,6 +43,10 @@ class IndexedDbStorage implements BlobStorage {
     await this.#changed(BLOBS, (store) => store.delete(name));
   }
 
+  async has(name: string): Promise<boolean> {
+    return (await answerOf(this.#store(BLOBS, "readonly").count(name))) > 0;
+  }
+
   async list(): Promise<BlobRef[]> {
     const names = await answerOf(this.#store(BLOBS, "readonly").getAllKeys());
     const blobs: BlobRef[] = [];

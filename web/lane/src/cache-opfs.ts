@@ -58,6 +58,13 @@ class OpfsStorage implements BlobStorage {
     await this.#folder.removeEntry(name);
   }
 
+  async has(name: string): Promise<boolean> {
+    return this.#folder.getFileHandle(name).then(
+      () => true,
+      () => false,
+    );
+  }
+
   async list(): Promise<BlobRef[]> {
     const blobs: BlobRef[] = [];
     for await (const [name, handle] of this.#folder.entries()) {

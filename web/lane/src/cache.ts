@@ -1,8 +1,8 @@
 /*
  * Blobs kept for the next time, up to a limit: the least recently used go first. An index says what
- * there is and when it was used. It is changed before a file is written and after one is deleted,
- * so it never knows too little; and as every blob is verified when it is read, a file that is torn
- * or missing only means that it is downloaded again.
+ * there is and when it was used. It is changed before a file is written and set right by what there
+ * is afterwards, so it does not know too little for long; and as every blob is verified when it is
+ * read, a file that is torn or missing only means that it is downloaded again.
  */
 
 import type { Locks } from "#lane/locks";
@@ -15,6 +15,7 @@ export interface BlobStorage {
   read(name: string, byteLen: number): Promise<Uint8Array<ArrayBuffer> | null>;
   write(name: string, bytes: Uint8Array<ArrayBuffer>): Promise<void>;
   remove(name: string): Promise<void>;
+  has(name: string): Promise<boolean>;
   list(): Promise<BlobRef[]>;
   readIndex(): Promise<string | null>;
   writeIndex(text: string): Promise<void>;
@@ -29,22 +30,39 @@ export function blobLock(name: string): string {
   return `holdfast-blob-${name}`;
 }
 
+/** Of what the browser gives, the part that blobs may take: other data of the page lies there too. */
+const QUOTA_PART = 0.8;
+
 export class BlobCache {
-  limitBytes = 0;
   readonly #storage: BlobStorage;
   readonly #locks: Locks;
+  readonly #quotaBytes: number;
   readonly #wallClock: () => number;
+  #limitBytes = 0;
   #usedBytes = 0;
 
-  /** `wallClock` gives milliseconds that mean the same after a restart of the browser. */
-  constructor(storage: BlobStorage, locks: Locks, wallClock: () => number = Date.now) {
+  /**
+   * `quotaBytes` is what the browser gives, if it says. `wallClock` gives milliseconds that mean the
+   * same after a restart of the browser.
+   */
+  constructor(
+    storage: BlobStorage,
+    locks: Locks,
+    quotaBytes: number | null = null,
+    wallClock: () => number = Date.now,
+  ) {
     this.#storage = storage;
     this.#locks = locks;
+    this.#quotaBytes = quotaBytes ?? Number.POSITIVE_INFINITY;
     this.#wallClock = wallClock;
   }
 
   get kind(): StorageKind {
     return this.#storage.kind;
+  }
+
+  set limitBytes(limitBytes: number) {
+    this.#limitBytes = Math.min(limitBytes, QUOTA_PART * this.#quotaBytes);
   }
 
   /** Bytes of all blobs, as of the last look. */
@@ -59,12 +77,12 @@ export class BlobCache {
 
   /**
    * Notes that these blobs are used now, and makes room for those that are not there. Gives the
-   * names of those that may be written, and those among them that have to be.
+   * names of those that may be written, and those among them that are to be settled afterwards.
    */
-  async reserve(blobs: BlobRef[]): Promise<{ writable: Set<string>; absent: Set<string> }> {
+  async reserve(blobs: BlobRef[]): Promise<{ writable: Set<string>; absent: Set<BlobRef> }> {
     const wanted = new Set(blobs.map((blob) => blob.name));
     const writable = new Set<string>();
-    const absent = new Set<string>();
+    const absent = new Set<BlobRef>();
     await this.#change(async (index) => {
       for (const { name } of blobs) {
         const entry = index[name];
@@ -73,11 +91,12 @@ export class BlobCache {
         // Its file may be damaged: who finds it so may write it again.
         writable.add(name);
       }
-      for (const { name, byteLen } of blobs) {
+      for (const blob of blobs) {
+        const { name, byteLen } = blob;
         if (index[name] || !(await this.#makeRoom(index, byteLen, wanted))) continue;
         index[name] = { byteLen, usedAt: this.#wallClock() };
         writable.add(name);
-        absent.add(name);
+        absent.add(blob);
       }
       return true;
     });
@@ -89,14 +108,23 @@ export class BlobCache {
     return this.#storage.read(blob.name, blob.byteLen).catch(() => null);
   }
 
-  /** The caller holds the blob's lock. False if it did not work; then it is not there. */
-  async write(name: string, bytes: Uint8Array<ArrayBuffer>): Promise<boolean> {
+  /**
+   * The caller holds the blob's lock. If it does not work it is not there. Where the browser has
+   * less room than it said, others make some, except for those to `keep`.
+   */
+  async write(
+    name: string,
+    bytes: Uint8Array<ArrayBuffer>,
+    keep: ReadonlySet<string>,
+  ): Promise<void> {
     try {
-      await this.#storage.write(name, bytes);
-      return true;
+      await this.#storage.write(name, bytes).catch(async (error) => {
+        if (error?.name !== "QuotaExceededError") throw error;
+        await this.#change(async (index) => (await this.#evict(index, bytes.length, keep)) > 0);
+        await this.#storage.write(name, bytes);
+      });
     } catch {
       await this.remove(name);
-      return false;
     }
   }
 
@@ -105,11 +133,19 @@ export class BlobCache {
     await this.#storage.remove(name).catch(() => {});
   }
 
-  /** Takes blobs that could not be written out of the index. */
-  async release(names: Set<string>): Promise<void> {
-    if (names.size === 0) return;
-    await this.#change((index) => {
-      for (const name of names) delete index[name];
+  /**
+   * Notes which of these blobs are there. Who reserved one need not have written it, and another
+   * lane may have: so it is looked at.
+   */
+  async settle(blobs: Iterable<BlobRef>): Promise<void> {
+    const all = [...blobs];
+    if (all.length === 0) return;
+    await this.#change(async (index) => {
+      for (const { name, byteLen } of all) {
+        const isThere = await this.#storage.has(name).catch(() => false);
+        if (isThere) index[name] ??= { byteLen, usedAt: this.#wallClock() };
+        else delete index[name];
+      }
       return true;
     });
   }
@@ -137,14 +173,20 @@ export class BlobCache {
     return Object.fromEntries(files.map(({ name, byteLen }) => [name, { byteLen, usedAt: 0 }]));
   }
 
-  async #makeRoom(index: Index, byteLen: number, wanted: Set<string>): Promise<boolean> {
-    if (byteLen > this.limitBytes) return false;
+  async #makeRoom(index: Index, byteLen: number, keep: ReadonlySet<string>): Promise<boolean> {
+    if (byteLen > this.#limitBytes) return false;
+    const lacking = total(index) + byteLen - this.#limitBytes;
+    return (await this.#evict(index, lacking, keep)) >= lacking;
+  }
+
+  /** Lets go of the least recently used until so many bytes are free. Gives how many are. */
+  async #evict(index: Index, byteLen: number, keep: ReadonlySet<string>): Promise<number> {
     const oldestFirst = Object.entries(index)
-      .filter(([name]) => !wanted.has(name))
+      .filter(([name]) => !keep.has(name))
       .sort(([, one], [, other]) => one.usedAt - other.usedAt);
-    let used = total(index);
+    let freed = 0;
     for (const [name, entry] of oldestFirst) {
-      if (used + byteLen <= this.limitBytes) break;
+      if (freed >= byteLen) break;
       // One that another lane is reading or writing stays.
       const removed = await this.#locks.tryHold(blobLock(name), async () => {
         await this.remove(name);
@@ -152,9 +194,9 @@ export class BlobCache {
       });
       if (!removed) continue;
       delete index[name];
-      used -= entry.byteLen;
+      freed += entry.byteLen;
     }
-    return used + byteLen <= this.limitBytes;
+    return freed;
   }
 }
 
@@ -168,6 +210,7 @@ export const noStorage: BlobStorage = {
   read: async () => null,
   write: async () => {},
   remove: async () => {},
+  has: async () => false,
   list: async () => [],
   readIndex: async () => null,
   writeIndex: async () => {},

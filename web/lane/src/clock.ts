@@ -9,10 +9,13 @@ export interface Clock {
   random(): number;
 }
 
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
 export const browserClock: Clock = {
   now: () => performance.now(),
   after(ms, callback) {
-    const timer = setTimeout(callback, ms);
+    // More than a timer can count would be over at once.
+    const timer = setTimeout(callback, Math.min(ms, LONGEST_TIMER_MS));
     return () => clearTimeout(timer);
   },
   random: () => Math.random(),

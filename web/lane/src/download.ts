@@ -1,10 +1,12 @@
-/* Downloads one blob: streamed into a buffer of the known size, tried again when the network fails. */
+/*
+ * Downloads one blob, streamed into a buffer of the known size. When the network fails it is tried
+ * again until the one who asked has had enough: only he knows how long it is worth waiting.
+ */
 
+import { unlessAborted } from "#lane/abort";
 import { backOffMs, type Clock } from "#lane/clock";
 import { RequestError } from "#lane/request-error";
 import type { BlobRef } from "#wire/messages";
-
-const ATTEMPTS = 4;
 
 export interface Download {
   fetch: typeof fetch;
@@ -22,15 +24,17 @@ export async function download(blob: BlobRef, options: Download): Promise<Uint8A
     } catch (error) {
       options.signal.throwIfAborted();
       if (error instanceof RequestError) throw error;
-      if (attempt + 1 === ATTEMPTS) {
-        const why = error instanceof Error ? error.message : String(error);
-        throw new RequestError("device", `${blob.name} cannot be downloaded: ${why}`);
-      }
-      await new Promise<void>((resolve) =>
-        options.clock.after(backOffMs(attempt, options.clock), resolve),
-      );
+      await pause(backOffMs(attempt, options.clock), options);
     }
   }
+}
+
+async function pause(ms: number, { clock, signal }: Download): Promise<void> {
+  let stop = () => {};
+  const over = new Promise<void>((resolve) => {
+    stop = clock.after(ms, resolve);
+  });
+  await unlessAborted(over, signal).finally(stop);
 }
 
 async function downloadOnce(blob: BlobRef, options: Download): Promise<Uint8Array<ArrayBuffer>> {

@@ -46,7 +46,9 @@ export type FromEngine =
   | { type: "answer"; id: number; answer: EngineCalls[EngineCall]["answer"] }
   | { type: "failed"; id: number; failure: Failure }
   | { type: "phase"; id: number; phase: LoadPhase }
-  | { type: "part"; id: number; outputs: HostOutput[] };
+  | { type: "part"; id: number; outputs: HostOutput[] }
+  /** The engine is of no use any more, be it while nothing runs. */
+  | { type: "broken"; reason: string };
 
 /** The buffers below these bytes, each once, to be handed over with a message. */
 export function buffersOf(views: Iterable<Uint8Array<ArrayBuffer>>): ArrayBuffer[] {

@@ -52,6 +52,7 @@ export class EngineClient implements DisposableEngine {
   readonly #worker: EngineWorker;
   readonly #pending = new Map<number, Pending>();
   #nextId = 0;
+  readonly #onBroken: (reason: string) => void;
   #ended: string | null = null;
 
   /** `onBroken` is told when the worker fails by itself, between two calls or during one. */
@@ -61,16 +62,14 @@ export class EngineClient implements DisposableEngine {
     onBroken: (reason: string) => void = () => {},
   ) {
     this.#worker = worker;
+    this.#onBroken = onBroken;
     worker.onmessage = ({ data }) => this.#receive(data);
-    const broken = (reason: string) => {
-      this.#end(reason);
-      onBroken(reason);
-    };
     worker.onerror = (event) => {
       event.preventDefault();
-      broken(`the engine's worker failed: ${event.message || "its script could not be loaded"}`);
+      const why = event.message || "its script could not be loaded";
+      this.#break(`the engine's worker failed: ${why}`);
     };
-    worker.onmessageerror = () => broken("the engine's worker said something unreadable");
+    worker.onmessageerror = () => this.#break("the engine's worker said something unreadable");
     worker.postMessage({ type: "open", options }, []);
   }
 
@@ -134,6 +133,10 @@ export class EngineClient implements DisposableEngine {
   }
 
   #receive(message: FromEngine): void {
+    if (message.type === "broken") {
+      this.#break(message.reason);
+      return;
+    }
     const pending = this.#pending.get(message.id);
     if (!pending) return;
     switch (message.type) {
@@ -149,10 +152,15 @@ export class EngineClient implements DisposableEngine {
         return;
       case "failed": {
         this.#pending.delete(message.id);
-        const { kind, message: text, fatal } = message.failure;
-        pending.reject(new EngineError(kind, text, fatal));
+        const { kind, message: text, fatal, lostSegment } = message.failure;
+        pending.reject(new EngineError(kind, text, fatal, lostSegment));
       }
     }
+  }
+
+  #break(reason: string): void {
+    this.#end(reason);
+    this.#onBroken(reason);
   }
 
   #end(reason: string): void {

@@ -13,11 +13,13 @@ opened.catch(() => {});
 scope.onmessage = ({ data }: MessageEvent<ToEngine>) => {
   switch (data.type) {
     case "open":
-      opened = createEngine(data.options).catch((error) => {
-        // Without an engine this worker is of no use; the next one may do better.
-        const { kind, message } = failureOf(error);
-        throw new EngineError(kind, message, true);
-      });
+      opened = createEngine(data.options, (reason) => say({ type: "broken", reason })).catch(
+        (error) => {
+          // Without an engine this worker is of no use; the next one may do better.
+          const { kind, message } = failureOf(error);
+          throw new EngineError(kind, message, true);
+        },
+      );
       opened.catch(() => {});
       return;
     case "cancel":

@@ -10,8 +10,8 @@ import { RequestError } from "#lane/request-error";
 const LOST_LIMIT = 4096;
 
 export class Holdings {
-  /** Bytes of the files of each segment. */
-  readonly segments = new Map<string, number>();
+  /** Bytes of the files of each segment, and what of it runs on the processor instead. */
+  readonly segments = new Map<string, { byteLen: number; placement: string | null }>();
   /** Bytes of each tensor, where the lane knows them: 0 for what a program kept. */
   readonly tensors = new Map<string, number>();
   tensorBytes = 0;
@@ -22,8 +22,14 @@ export class Holdings {
     return this.segments.size === 0 && this.tensors.size === 0;
   }
 
-  segmentLoaded(segment: string, byteLen: number): void {
-    this.segments.set(segment, byteLen);
+  get segmentBytes(): number {
+    let sum = 0;
+    for (const { byteLen } of this.segments.values()) sum += byteLen;
+    return sum;
+  }
+
+  segmentLoaded(segment: string, byteLen: number, placement: string | null): void {
+    this.segments.set(segment, { byteLen, placement });
     this.#lost.delete(`segment ${segment}`);
   }
 
@@ -77,7 +83,7 @@ export class Holdings {
 
   #missing(what: string): RequestError {
     return this.#lost.has(what)
-      ? new RequestError("state_lost", `${what} was lost when the engine was replaced`)
+      ? new RequestError("state_lost", `${what} was lost with its engine or session`)
       : new RequestError("caller", `${what} is not there; load or put it first`);
   }
 }

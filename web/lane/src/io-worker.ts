@@ -11,7 +11,7 @@ import { openOpfs } from "#lane/cache-opfs";
 import { browserClock } from "#lane/clock";
 import { EngineClient } from "#lane/engine-client";
 import { Lane } from "#lane/lane";
-import { browserLocks } from "#lane/locks";
+import { openLocks } from "#lane/locks";
 import { openSocket } from "#lane/socket";
 import type { FromWorker, LaneSetup, ToWorker } from "#lane/worker-messages";
 import { PROTOCOL_VERSION } from "#wire/messages";
@@ -41,10 +41,11 @@ async function handle(message: ToWorker): Promise<void> {
 }
 
 async function createLane({ token, page, lane, backend, capabilities }: LaneSetup): Promise<Lane> {
-  const locks = browserLocks();
-  const cache = new BlobCache(await openStorage(), locks);
+  const locks = await openLocks(navigator.locks);
+  const quotaBytes = await askQuota();
+  const cache = new BlobCache(await openStorage(), locks, quotaBytes);
   await cache.open();
-  const storage = { kind: cache.kind, quotaBytes: await quotaBytes(), usedBytes: cache.usedBytes };
+  const storage = { kind: cache.kind, quotaBytes, usedBytes: cache.usedBytes };
   const protocol = PROTOCOL_VERSION;
   const engine = {
     backend,
@@ -69,7 +70,7 @@ async function openStorage(): Promise<BlobStorage> {
   return openOpfs().catch(() => openIndexedDb().catch(() => noStorage));
 }
 
-async function quotaBytes(): Promise<number | null> {
+async function askQuota(): Promise<number | null> {
   const storage = (navigator as { storage?: StorageManager }).storage;
   return (await storage?.estimate().catch(() => null))?.quota ?? null;
 }

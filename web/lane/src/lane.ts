@@ -11,14 +11,14 @@ import { type LaneStatus, StatusReporter } from "#lane/lane-status";
 import { Line, type LineOwner, type LineState } from "#lane/line";
 import { LoadTask } from "#lane/load-task";
 import type { Letter } from "#lane/outbox";
-import { type Failure, failureOf } from "#lane/request-error";
+import { cut, type Failure, failureOf } from "#lane/request-error";
 import { Requests } from "#lane/requests";
 import { RunTask } from "#lane/run-task";
 import { DropTask, GetTask, PutTask, UnloadTask } from "#lane/small-tasks";
 import type { Socket } from "#lane/socket";
 import { letter, type Task, type TaskContext } from "#lane/task";
 import { Turns } from "#lane/turns";
-import { type Bytes, FrameError } from "#wire/frame";
+import { type Bytes, checkSendable, FrameError } from "#wire/frame";
 import type { ErrorKind, Hello, LaneStats, ToLane, Welcome } from "#wire/messages";
 
 export interface LaneParts {
@@ -34,6 +34,8 @@ export interface LaneParts {
 
 /** How long an engine may take to come back from something that was given up. */
 export const GRACE_MS = 3000;
+/** How long an engine that holds nothing may stay, in case that the next load comes soon. */
+export const IDLE_MS = 1000;
 /** Blobs that may wait in memory for the engine's turn. */
 const FETCHED_BYTES_LIMIT = 1024 * 1024 * 1024;
 
@@ -54,8 +56,8 @@ export class Lane implements LineOwner, TaskContext {
   #engine: DisposableEngine | null = null;
   #underWay: Task | null = null;
   #stopGrace: () => void = () => {};
+  #stopIdle: () => void = () => {};
   #session: string | null = null;
-  #lost: string | null = null;
   #restarts = 0;
 
   constructor(parts: LaneParts) {
@@ -93,11 +95,7 @@ export class Lane implements LineOwner, TaskContext {
     this.blobs.admit(welcome.blobKey, welcome.cacheLimitBytes);
     if (!welcome.resumed) this.#startEmpty();
     this.#session = welcome.session;
-    // It may have been lost on the way; where there is nothing, it is true in any case.
-    if (this.#lost !== null && this.holdings.isEmpty) {
-      this.#line.send({ type: "lost", reason: this.#lost });
-    }
-    for (const request of this.#requests.numbers()) this.#resend(request);
+    this.#send(this.#requests.letters());
   }
 
   lineChanged(state: LineState): void {
@@ -138,12 +136,23 @@ export class Lane implements LineOwner, TaskContext {
     }
   }
 
+  hadNoRoom(message: ToLane, bodyLen: number): void {
+    if (!("request" in message) || this.#requests.knows(message.request)) return;
+    const { request } = message;
+    const text = `there is no memory for a ${message.type} of ${bodyLen} bytes`;
+    if (this.#begin(request, 0)) {
+      this.#answer(request, letter({ type: "error", request, kind: "memory", message: text }));
+    }
+  }
+
   advance(): void {
     const task = this.#turns.next(this.#underWay);
     this.#reporter.soon();
-    if (!task) return;
-    this.#underWay = task;
-    void this.#work(task);
+    if (task) {
+      this.#underWay = task;
+      void this.#work(task);
+    }
+    this.#watchIdle();
   }
 
   failed(task: Task, error: unknown): void {
@@ -153,7 +162,14 @@ export class Lane implements LineOwner, TaskContext {
 
   say(task: Task, said: Letter): void {
     if (task.givenUp || !this.#tasks.has(task.request)) return;
-    if (said.message.type === "part") this.#requests.keep(task.request, said, false);
+    if (said.message.type === "part") {
+      const unsendable = whyUnsendable(said);
+      if (unsendable !== null) {
+        this.#giveUp(task.request, "protocol", unsendable);
+        return;
+      }
+      this.#requests.keep(task.request, said, false);
+    }
     this.#line.send(said.message, said.body);
     this.#reporter.soon();
   }
@@ -161,14 +177,10 @@ export class Lane implements LineOwner, TaskContext {
   #ask(message: Request, body: Bytes): void {
     const { request } = message;
     if (this.#requests.knows(request)) {
-      if (this.#requests.isAnswered(request)) this.#resend(request);
+      if (this.#requests.isAnswered(request)) this.#send(this.#requests.lettersOf(request));
       return;
     }
-    if (!this.#requests.begin(request, body.length)) {
-      const text = "too many requests or answers wait already; acknowledge some";
-      this.#line.send({ type: "error", request, kind: "busy", message: text });
-      return;
-    }
+    if (!this.#begin(request, body.length)) return;
     try {
       this.#add(this.#task(message, body));
     } catch (error) {
@@ -177,6 +189,14 @@ export class Lane implements LineOwner, TaskContext {
       const fault = kind === "device" ? "protocol" : kind;
       this.#answer(request, letter({ type: "error", request, kind: fault, message: text }));
     }
+  }
+
+  /** Notes a request, or says that there is no room for it. */
+  #begin(request: number, bodyLen: number): boolean {
+    if (this.#requests.begin(request, bodyLen)) return true;
+    const message = "too many requests or answers wait already; acknowledge some";
+    this.#line.send({ type: "error", request, kind: "busy", message });
+    return false;
   }
 
   #task(message: Request, body: Bytes): Task {
@@ -215,16 +235,16 @@ export class Lane implements LineOwner, TaskContext {
       task.check();
       engine = this.#ensureEngine();
       const answer = await task.perform(engine);
-      if (this.#engine === engine) this.#finish(task, answer);
-    } catch (error) {
       // An engine that is gone took its task along, and that was seen to.
+      if (this.#engine !== engine) return;
+      this.#finish(task, answer);
+    } catch (error) {
       if (engine !== null && this.#engine !== engine) return;
       const failure = failureOf(error);
-      this.#fail(task, failure);
+      // Told before the answer, so that nobody acts on the answer and still counts on what is gone.
       if (failure.fatal) this.#lose(failure.message);
+      this.#fail(task, failure);
     }
-    // Losing the engine has seen to the next one already.
-    if (this.#underWay !== task) return;
     this.#stopGrace();
     this.#underWay = null;
     this.advance();
@@ -234,7 +254,9 @@ export class Lane implements LineOwner, TaskContext {
     if (this.#engine) return this.#engine;
     const engine = this.#parts.createEngine((reason) => {
       // A task under way fails by itself, with what it was about.
-      if (this.#engine === engine && this.#underWay === null) this.#lose(reason);
+      if (this.#engine !== engine || this.#underWay !== null) return;
+      this.#lose(reason);
+      this.advance();
     });
     this.#engine = engine;
     return engine;
@@ -245,7 +267,7 @@ export class Lane implements LineOwner, TaskContext {
     if (!task || task.givenUp) return;
     task.givenUp = true;
     task.stop();
-    const failure = { kind, message, fatal: false };
+    const failure = { kind, message };
     if (this.#turns.remove(task)) {
       this.#fail(task, failure);
       this.advance();
@@ -254,8 +276,9 @@ export class Lane implements LineOwner, TaskContext {
     if (!task.committed) this.#fail(task, failure);
     this.#engine?.cancel();
     this.#stopGrace = this.clock.after(GRACE_MS, () => {
-      this.#fail(task, failure);
       this.#lose(`the engine did not come back from ${task.kind} ${request} (${message})`);
+      this.#fail(task, failure);
+      this.advance();
     });
   }
 
@@ -263,11 +286,23 @@ export class Lane implements LineOwner, TaskContext {
   #lose(reason: string): void {
     this.#endEngine();
     this.#restarts += 1;
-    this.#lost = reason;
     this.holdings.lose();
-    this.#line.send({ type: "lost", reason });
+    const lost = letter({ type: "lost", reason: cut(reason) });
+    this.#requests.keepLoss(lost);
+    this.#line.send(lost.message);
     this.#reporter.noteError(reason);
-    this.advance();
+  }
+
+  /** The memory of an engine only comes back with its end: one that holds nothing may go. */
+  #watchIdle(): void {
+    this.#stopIdle();
+    const isIdle = this.#underWay === null && this.#tasks.size === 0 && this.holdings.isEmpty;
+    if (!isIdle || this.#engine === null) return;
+    this.#stopIdle = this.clock.after(IDLE_MS, () => {
+      this.#endEngine();
+      this.holdings.lose();
+      this.#reporter.soon();
+    });
   }
 
   #leave(reason: string, comeBack: boolean): void {
@@ -291,7 +326,6 @@ export class Lane implements LineOwner, TaskContext {
     this.#requests.clear();
     this.#endEngine();
     this.holdings.clear();
-    this.#lost = null;
   }
 
   #endEngine(): void {
@@ -308,7 +342,7 @@ export class Lane implements LineOwner, TaskContext {
     this.#answer(task.request, answer);
   }
 
-  #fail(task: Task, { kind, message }: Failure): void {
+  #fail(task: Task, { kind, message }: Pick<Failure, "kind" | "message">): void {
     if (!this.#settleTask(task)) return;
     this.#reporter.failed += 1;
     this.#reporter.noteError(`a ${task.kind} failed: ${message}`);
@@ -326,13 +360,18 @@ export class Lane implements LineOwner, TaskContext {
   }
 
   #answer(request: number, answer: Letter): void {
+    const message = whyUnsendable(answer);
+    if (message !== null) {
+      this.#answer(request, letter({ type: "error", request, kind: "protocol", message }));
+      return;
+    }
     this.#requests.keep(request, answer, true);
     this.#line.send(answer.message, answer.body);
     this.#reporter.soon();
   }
 
-  #resend(request: number): void {
-    for (const { message, body } of this.#requests.letters(request)) this.#line.send(message, body);
+  #send(letters: Letter[]): void {
+    for (const { message, body } of letters) this.#line.send(message, body);
   }
 
   #mayFetch(task: LoadTask): boolean {
@@ -367,9 +406,19 @@ export class Lane implements LineOwner, TaskContext {
       line: this.#line.state,
       running: this.#underWay?.kind ?? null,
       waiting: this.#turns.length,
-      segmentBytes: [...this.holdings.segments.values()].reduce((sum, bytes) => sum + bytes, 0),
+      segmentBytes: this.holdings.segmentBytes,
       downloads: downloads.totalBytes > 0 ? downloads : null,
       stats: this.#stats(),
     };
+  }
+}
+
+/** Kept and sent again after every cut, a letter that the wire does not take would end the lane. */
+function whyUnsendable({ message, body }: Letter): string | null {
+  try {
+    checkSendable(message, body);
+    return null;
+  } catch (error) {
+    return `a ${message.type} cannot be sent: ${failureOf(error).message}`;
   }
 }

@@ -23,6 +23,8 @@ export interface LineOwner {
     message: Exclude<ToLane, Welcome | { type: "refused" }>,
     body: Received<ToLane>["body"],
   ): void;
+  /** A message came whose body does not fit into memory. */
+  hadNoRoom(message: ToLane, bodyLen: number): void;
   lineChanged(state: LineState): void;
 }
 
@@ -92,7 +94,9 @@ export class Line {
     const socket = this.#open();
     this.#socket = socket;
     socket.binaryType = "arraybuffer";
-    const assembler = new Assembler<ToLane>();
+    const assembler = new Assembler<ToLane>((message, bodyLen) =>
+      this.#owner.hadNoRoom(message, bodyLen),
+    );
     socket.onopen = () => {
       for (const frame of split(0, { type: "hello", ...this.#owner.hello() })) socket.send(frame);
     };

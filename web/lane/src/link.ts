@@ -11,6 +11,8 @@ export interface Link {
   lanes: Backend[] | null;
   /** Threads of WebAssembly; null to choose. */
   threads: number | null;
+  /** What the page calls itself, so that whoever started the browser knows it; null to choose. */
+  page: string | null;
 }
 
 const BACKENDS: readonly Backend[] = ["webgpu", "webnn", "wasm"];
@@ -24,6 +26,7 @@ export function parseLink(fragment: string): Link | null {
     token,
     lanes: parseLanes(fields.get("lanes")),
     threads: parseThreads(fields.get("threads")),
+    page: fields.get("page"),
   };
 }
 

@@ -3,6 +3,7 @@
 import type { Engine, LoadTimes } from "#engine/engine";
 import type { FetchedBlobs } from "#lane/blobs";
 import type { Letter } from "#lane/outbox";
+import { cut } from "#lane/request-error";
 import { letter, segmentTouch, Task, type TaskContext } from "#lane/task";
 import type { BlobRef, LoadPhase, ToLane } from "#wire/messages";
 
@@ -47,8 +48,12 @@ export class LoadTask extends Task {
   async perform(engine: Engine): Promise<Letter> {
     const { segment, dims, warmUp, outputs, graph, weights } = this.#load;
     const fetched = this.#fetched;
-    if (!fetched)
-      return this.#loaded({ createMs: 0, warmUpMs: null, warmUpError: null, placement: null });
+    if (!fetched) {
+      // Asks the engine, which says so if its device is gone and the segment with it.
+      this.context.holdings.update(await engine.stats());
+      const placement = this.context.holdings.segments.get(segment)?.placement ?? null;
+      return this.#loaded({ createMs: 0, warmUpMs: null, warmUpError: null, placement });
+    }
     const bytes = ({ name }: BlobRef) => fetched.bytes.get(name) as Uint8Array<ArrayBuffer>;
     const files = {
       segment,
@@ -63,7 +68,7 @@ export class LoadTask extends Task {
       await engine.unload(segment);
     } else {
       this.committed = true;
-      this.context.holdings.segmentLoaded(segment, this.totalBytes);
+      this.context.holdings.segmentLoaded(segment, this.totalBytes, times.placement);
     }
     this.context.holdings.update(await engine.stats());
     return this.#loaded(times);
@@ -105,8 +110,8 @@ export class LoadTask extends Task {
       fetchMs: this.#fetchMs,
       createMs: times.createMs,
       warmUpMs: times.warmUpMs,
-      warmUpError: times.warmUpError,
-      placement: times.placement,
+      warmUpError: times.warmUpError && cut(times.warmUpError),
+      placement: times.placement && cut(times.placement),
     });
   }
 }

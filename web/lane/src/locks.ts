@@ -1,5 +1,7 @@
 /* Locks by name, across the lanes and tabs of a browser where it has them, else within this worker. */
 
+import { unlessAborted } from "#lane/abort";
+
 export interface Locks {
   /** Does `work` while nobody else holds the lock. An abort ends the waiting, not the work. */
   hold<T>(name: string, work: () => Promise<T>, signal?: AbortSignal): Promise<T>;
@@ -7,9 +9,14 @@ export interface Locks {
   tryHold<T>(name: string, work: () => Promise<T>): Promise<T | null>;
 }
 
-export function browserLocks(): Locks {
-  const locks = (navigator as { locks?: LockManager }).locks;
-  if (!locks) return new LocalLocks();
+/** A browser that denies storage may have locks and refuse them: so one is tried. */
+export async function openLocks(locks: LockManager | undefined): Promise<Locks> {
+  try {
+    if (!locks) return new LocalLocks();
+    await locks.request("holdfast-probe", { ifAvailable: true }, () => {});
+  } catch {
+    return new LocalLocks();
+  }
   return {
     hold: (name, work, signal) => locks.request(name, signal ? { signal } : {}, work),
     tryHold: (name, work) =>
@@ -20,19 +27,21 @@ export function browserLocks(): Locks {
 export class LocalLocks implements Locks {
   readonly #last = new Map<string, Promise<unknown>>();
 
-  hold<T>(name: string, work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+  async hold<T>(name: string, work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
     const before = this.#last.get(name) ?? Promise.resolve();
-    const result = before.then(() => {
-      signal?.throwIfAborted();
-      return work();
+    let release = () => {};
+    const mine = new Promise<void>((resolve) => {
+      release = resolve;
     });
-    const ended = result
-      .catch(() => {})
-      .then(() => {
-        if (this.#last.get(name) === ended) this.#last.delete(name);
-      });
-    this.#last.set(name, ended);
-    return result;
+    const last = before.then(() => mine);
+    this.#last.set(name, last);
+    try {
+      await (signal ? unlessAborted(before, signal) : before);
+      return await work();
+    } finally {
+      release();
+      if (this.#last.get(name) === last) this.#last.delete(name);
+    }
   }
 
   async tryHold<T>(name: string, work: () => Promise<T>): Promise<T | null> {

@@ -21,7 +21,7 @@ const POLL_MS = 4;
 export class Outbox {
   readonly #socket: Socket;
   readonly #clock: Clock;
-  readonly #large: { request: number | null; frames: Iterator<Bytes, void> }[] = [];
+  readonly #large: { message: FromLane; frames: Iterator<Bytes, void> }[] = [];
   #stopPolling: (() => void) | null = null;
   #nextId = 0;
   #room = new ArrayBuffer(0);
@@ -34,12 +34,11 @@ export class Outbox {
   send({ message, body }: Letter): void {
     const frames = split(this.#nextId, message, body, (byteLen) => this.#frame(byteLen));
     this.#nextId = (this.#nextId + 1) % 2 ** 32;
-    const request = requestOf(message);
-    if (bodyBytes(body) <= SMALL_BODY_BYTES && !this.#isSending(request)) {
+    if (bodyBytes(body) <= SMALL_BODY_BYTES && !this.#mustWait(message)) {
       for (const frame of frames) this.#socket.send(frame);
       return;
     }
-    this.#large.push({ request, frames });
+    this.#large.push({ message, frames });
     if (this.#stopPolling === null) this.#pump();
   }
 
@@ -49,9 +48,14 @@ export class Outbox {
     this.#large.length = 0;
   }
 
-  /** An outcome must not overtake the parts before it. */
-  #isSending(request: number | null): boolean {
-    return request !== null && this.#large.some((waiting) => waiting.request === request);
+  /** An outcome must not overtake the parts before it, nor an answer a loss, nor a loss an answer. */
+  #mustWait(message: FromLane): boolean {
+    const request = requestOf(message);
+    if (message.type === "lost") return this.#large.length > 0;
+    return (
+      request !== null &&
+      this.#large.some(({ message }) => message.type === "lost" || requestOf(message) === request)
+    );
   }
 
   /**

@@ -48,7 +48,7 @@ async function main(): Promise<void> {
       "Run “holdfast join” where Holdfast runs: it prints a link that lets this browser join. Open that link here.",
     );
   }
-  const page = await pageId();
+  const page = link.page ?? (await pageId());
   view.onToggle(() => (running ? stop("it was stopped in the browser") : void start(link, page)));
   window.addEventListener("hashchange", () => {
     // Another link was opened in this tab.

@@ -18,16 +18,24 @@ export interface Failure {
   message: string;
   /** The engine has to be replaced. */
   fatal: boolean;
+  /** The segment that the engine let go with this failure. */
+  lostSegment: string | null;
 }
 
 /** What an error says. One that nobody meant to happen is the device's. */
 export function failureOf(error: unknown): Failure {
+  const message = cut(error instanceof Error ? error.message : String(error));
   if (error instanceof EngineError) {
-    return { kind: error.kind, message: error.message, fatal: error.fatal };
+    const { kind, fatal, lostSegment } = error;
+    return { kind, message, fatal, lostSegment };
   }
-  if (error instanceof RequestError) {
-    return { kind: error.kind, message: error.message, fatal: false };
-  }
-  const message = error instanceof Error ? error.message : String(error);
-  return { kind: "device", message, fatal: false };
+  const kind = error instanceof RequestError ? error.kind : "device";
+  return { kind, message, fatal: false, lostSegment: null };
+}
+
+/** Nobody reads more of a text, and a letter's header must not pass its limit. */
+const TEXT_LIMIT = 4096;
+
+export function cut(text: string): string {
+  return text.length <= TEXT_LIMIT ? text : `${text.slice(0, TEXT_LIMIT)}…`;
 }

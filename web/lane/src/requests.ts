@@ -1,6 +1,8 @@
 /*
- * The requests that a lane knows: those it works on, and those it has answered, with the answers,
- * until they are acknowledged. That is what makes asking again after a cut harmless.
+ * The requests that a lane knows, and what it has to say until it was surely heard: answers until
+ * they are acknowledged, and losses until an answer after them is. All of it stays in the order in
+ * which it came about: an answer from before a loss means nothing after it. That is what makes
+ * asking again after a cut harmless.
  */
 
 import { bodyBytes, type Letter } from "#lane/outbox";
@@ -9,23 +11,26 @@ export const REQUESTS_LIMIT = 1024;
 export const HELD_BYTES_LIMIT = 1024 * 1024 * 1024;
 
 interface Known {
-  /** Parts and the answer, in order. */
-  letters: Letter[];
   answered: boolean;
-  /** Bytes of the request until it is answered, and of its letters. */
+  /** Bytes of the request until it is answered. */
   requestBytes: number;
-  letterBytes: number;
+}
+
+interface Kept {
+  /** Null for a loss. */
+  request: number | null;
+  letter: Letter;
 }
 
 export class Requests {
   readonly #known = new Map<number, Known>();
+  #kept: Kept[] = [];
   #heldBytes = 0;
 
   /** Notes a request; false if there is no room for it. */
   begin(request: number, bodyLen: number): boolean {
     if (this.#known.size >= REQUESTS_LIMIT || this.#heldBytes > HELD_BYTES_LIMIT) return false;
-    const known = { letters: [], answered: false, requestBytes: bodyLen, letterBytes: 0 };
-    this.#known.set(request, known);
+    this.#known.set(request, { answered: false, requestBytes: bodyLen });
     this.#heldBytes += bodyLen;
     return true;
   }
@@ -42,26 +47,45 @@ export class Requests {
   keep(request: number, letter: Letter, isAnswer: boolean): void {
     const known = this.#known.get(request);
     if (!known) return;
-    const bytes = bodyBytes(letter.body);
-    known.letters.push(letter);
-    known.letterBytes += bytes;
-    this.#heldBytes += bytes;
+    this.#kept.push({ request, letter });
+    this.#heldBytes += bodyBytes(letter.body);
     if (!isAnswer) return;
     known.answered = true;
     this.#heldBytes -= known.requestBytes;
     known.requestBytes = 0;
   }
 
-  /** What there is for a request so far. */
-  letters(request: number): readonly Letter[] {
-    return this.#known.get(request)?.letters ?? [];
+  /** Keeps a loss until something that came after it is acknowledged. */
+  keepLoss(letter: Letter): void {
+    // Two with nothing between them say the same.
+    if (this.#kept.at(-1)?.request === null) this.#kept.pop();
+    this.#kept.push({ request: null, letter });
   }
 
-  /** Lets go of the answers to these requests. */
+  /** Everything, in order. */
+  letters(): Letter[] {
+    return this.#kept.map(({ letter }) => letter);
+  }
+
+  /** What there is for a request so far, and the losses since. */
+  lettersOf(request: number): Letter[] {
+    const first = this.#kept.findIndex((kept) => kept.request === request);
+    const since = first < 0 ? [] : this.#kept.slice(first);
+    const wanted = since.filter((kept) => kept.request === request || kept.request === null);
+    return wanted.map(({ letter }) => letter);
+  }
+
+  /** Lets go of the answers to these requests, and of losses that were told before them. */
   acknowledge(requests: number[]): void {
-    for (const request of requests) {
-      if (this.isAnswered(request)) this.#forget(request);
-    }
+    const done = new Set(requests.filter((request) => this.isAnswered(request)));
+    const isDone = ({ request }: Kept) => request !== null && done.has(request);
+    const last = this.#kept.findLastIndex(isDone);
+    this.#kept = this.#kept.filter((kept, at) => {
+      const letGo = isDone(kept) || (kept.request === null && at < last);
+      if (letGo) this.#heldBytes -= bodyBytes(kept.letter.body);
+      return !letGo;
+    });
+    for (const request of done) this.#known.delete(request);
   }
 
   numbers(): number[] {
@@ -77,11 +101,7 @@ export class Requests {
 
   clear(): void {
     this.#known.clear();
+    this.#kept = [];
     this.#heldBytes = 0;
-  }
-
-  #forget(request: number): void {
-    this.#heldBytes -= this.#known.get(request)?.letterBytes ?? 0;
-    this.#known.delete(request);
   }
 }

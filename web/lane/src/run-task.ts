@@ -74,19 +74,10 @@ export class RunTask extends Task {
         this.context.say(this, letter({ type: "part", request: this.request, outputs }, body));
       });
     } catch (error) {
-      if (!failureOf(error).fatal) await this.#cleanUp(engine);
+      // An engine lets go of a session that failed where it cannot be trusted any more.
+      const { lostSegment } = failureOf(error);
+      if (lostSegment !== null) this.context.holdings.segmentLost(lostSegment);
       throw error;
-    }
-  }
-
-  /** An engine lets go of a session that failed where it cannot be trusted any more. */
-  async #cleanUp(engine: Engine): Promise<void> {
-    const { holdings } = this.context;
-    const [, stats] = await Promise.all([engine.settle(false), engine.stats()]);
-    if (stats.segments >= holdings.segments.size) return;
-    for (const { segment } of this.#steps) {
-      await engine.unload(segment);
-      holdings.segmentLost(segment);
     }
   }
 

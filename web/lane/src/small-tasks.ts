@@ -1,4 +1,7 @@
-/* The tasks that are one call of the engine: keep, read and drop a tensor, let a segment go. */
+/*
+ * The tasks that are one call of the engine: keep, read and drop a tensor, let a segment go. Those
+ * that change something cannot be undone once they have begun.
+ */
 
 import type { Engine } from "#engine/engine";
 import type { Letter } from "#lane/outbox";
@@ -39,6 +42,7 @@ export class PutTask extends Task {
   }
 
   async perform(engine: Engine): Promise<Letter> {
+    this.committed = true;
     const { dtype, dims } = this.#value;
     const byteLen = this.#bytes.length;
     // Both are asked at once: the engine answers in order, and the second trip is saved.
@@ -82,6 +86,7 @@ export class DropTask extends Task {
   }
 
   async perform(engine: Engine): Promise<Letter> {
+    this.committed = true;
     await engine.drop(this.#tensor);
     this.context.holdings.tensors.delete(this.#tensor);
     this.context.holdings.update(await engine.stats());
@@ -102,6 +107,7 @@ export class UnloadTask extends Task {
   }
 
   async perform(engine: Engine): Promise<Letter> {
+    this.committed = true;
     await engine.unload(this.#segment);
     this.context.holdings.segments.delete(this.#segment);
     this.context.holdings.update(await engine.stats());

@@ -49,7 +49,7 @@ test("answers, parts and failures find their call", async () => {
   const get = client.get("t");
   const value = { dtype: "u8", dims: [0], bytes: new Uint8Array(0) };
   worker.say({ type: "part", id: 0, outputs: [{ step: 0, name: "y", value }] });
-  const failure = { kind: "memory" as const, message: "too much", fatal: false };
+  const failure = { kind: "memory" as const, message: "too much", fatal: false, lostSegment: "s" };
   worker.say({ type: "failed", id: 1, failure });
   worker.say({ type: "answer", id: 0, answer: { outputs: [], steps: [] } });
   expect(await run).toEqual({ outputs: [], steps: [] });
@@ -76,4 +76,14 @@ test("a worker that fails is ended, and whoever made it is told", async () => {
   await expect(run).rejects.toMatchObject({ fatal: true });
   expect(worker.terminated).toBe(true);
   expect(reasons).toEqual([expect.stringContaining("out of memory")]);
+});
+
+test("a worker that tells of its loss is ended, and whoever made it is told", async () => {
+  const worker = new ScriptedWorker();
+  const reasons: string[] = [];
+  const client = new EngineClient(worker, OPTIONS, (reason) => reasons.push(reason));
+  worker.say({ type: "broken", reason: "the GPU was lost" });
+  expect(worker.terminated).toBe(true);
+  expect(reasons).toEqual(["the GPU was lost"]);
+  await expect(client.stats()).rejects.toMatchObject({ fatal: true, message: "the GPU was lost" });
 });

@@ -1,7 +1,7 @@
 /* The line: hello and welcome, cuts, resuming, endings. */
 
 import { describe, expect, test } from "vitest";
-import { load, OUTCOME, output, run, ScriptedLane, settled } from "./scripted.ts";
+import { LOADED, load, OUTCOME, output, run, ScriptedLane, settled } from "./scripted.ts";
 
 describe("hello", () => {
   test("is the first message, and the welcome is waited for", async () => {
@@ -92,14 +92,74 @@ describe("a cut line", () => {
     lane.socket.cut();
     lane.engine.current.reject("device", "the GPU was lost", true);
     await settled();
-    await lane.clock.pass(100);
-    lane.socket.open();
-    lane.socket.take();
-    lane.greet({ resumed: true });
+    await lane.comeBack();
     expect(lane.socket.take()).toMatchObject([
       { type: "lost", reason: "the GPU was lost" },
       { type: "error", request: 1, kind: "device" },
     ]);
+  });
+
+  test("an answer from before a loss does not come after it", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(load(1, "c"));
+    lane.socket.cut();
+    await lane.answer(LOADED);
+    lane.engine.onBroken("the GPU was lost");
+    await lane.comeBack();
+    expect(lane.socket.take()).toMatchObject([
+      { type: "loaded", request: 1 },
+      { type: "lost", reason: "the GPU was lost" },
+    ]);
+    // Nor when it is asked for.
+    await lane.ask(load(1, "c"));
+    expect(lane.socket.take().map(({ type }) => type)).toEqual(["loaded", "lost"]);
+  });
+
+  test("a loss is told even if something was loaded since", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1));
+    await lane.ask(load(2, "c"));
+    lane.socket.cut();
+    lane.engine.current.reject("device", "the GPU was lost", true);
+    await settled();
+    await lane.answer(LOADED);
+    await lane.comeBack();
+    expect(lane.socket.take()).toMatchObject([
+      { type: "lost" },
+      { type: "error", request: 1 },
+      { type: "loaded", request: 2 },
+    ]);
+  });
+
+  test("a loss is told again until something after it is acknowledged", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1));
+    await lane.answer(OUTCOME);
+    lane.engine.onBroken("the GPU was lost");
+    await lane.ask({ type: "ack", requests: [1] });
+    lane.socket.cut();
+    await lane.comeBack();
+    expect(lane.socket.take()).toMatchObject([{ type: "lost" }]);
+    await lane.ask(run(2));
+    await lane.ask({ type: "ack", requests: [2] });
+    lane.socket.cut();
+    await lane.comeBack();
+    expect(lane.socket.take()).toMatchObject([]);
+  });
+
+  test("a large answer is not overtaken by the loss after it", async () => {
+    const lane = await ScriptedLane.loaded();
+    lane.socket.bufferedAmount = 100 * 2 ** 20;
+    await lane.ask(run(1, "a", { keep: "u" }));
+    await lane.answer({ ...OUTCOME, outputs: [output(new Uint8Array(2 ** 20))] });
+    lane.engine.onBroken("the GPU was lost");
+    await lane.ask(load(2, "a"));
+    await lane.answer(LOADED);
+    await lane.ask({ type: "ping", nonce: 1 });
+    expect(lane.socket.take()).toMatchObject([{ type: "pong" }]);
+    lane.socket.bufferedAmount = 0;
+    await lane.clock.pass(5);
+    expect(lane.socket.take().map(({ type }) => type)).toEqual(["outcome", "lost", "loaded"]);
   });
 
   test("if Holdfast does not resume, the lane starts empty", async () => {

@@ -27,8 +27,8 @@ const CAPABILITIES: Capabilities = {
 
 describe("links", () => {
   test.each([
-    ["#token=abc", { token: "abc", lanes: null, threads: null }],
-    ["#token=abc&lanes=auto", { token: "abc", lanes: null, threads: null }],
+    ["#token=abc", { token: "abc", lanes: null, threads: null, page: null }],
+    ["#token=abc&lanes=auto", { token: "abc", lanes: null, threads: null, page: null }],
     [
       "#token=abc&lanes=wasm,wasm,webgpu&threads=3",
       { token: "abc", lanes: ["wasm", "wasm", "webgpu"], threads: 3 },

@@ -1,9 +1,11 @@
 /* Requests, one at a time: order, answers that are kept, deadlines, cancelling, losing the engine. */
 
-import { describe, expect, test } from "vitest";
-import { GRACE_MS } from "#lane/lane";
+import { describe, expect, test, vi } from "vitest";
+import { GRACE_MS, IDLE_MS } from "#lane/lane";
 import { REQUESTS_LIMIT } from "#lane/requests";
-import { load, OUTCOME, output, put, run, ScriptedLane, settled } from "./scripted.ts";
+import { split } from "#wire/frame";
+import { FRAME_BODY_LIMIT, HEADER_LIMIT } from "#wire/messages";
+import { LOADED, load, OUTCOME, output, put, run, ScriptedLane, settled } from "./scripted.ts";
 
 describe("answers", () => {
   test("a program's outcome is settled before it is told", async () => {
@@ -96,6 +98,45 @@ describe("answers", () => {
     ]);
   });
 
+  test("an answer that the wire does not take is an error, and the lane goes on", async () => {
+    const lane = await ScriptedLane.loaded();
+    const steps = Array.from({ length: 100_000 }, () => ({ runMs: 0.123456, readbackMs: 0 }));
+    await lane.ask(run(1));
+    await lane.answer({ ...OUTCOME, steps });
+    await lane.ask(run(2));
+    lane.engine.current.part([output(new Uint8Array(1), "y".repeat(HEADER_LIMIT))]);
+    await lane.answer(OUTCOME);
+    await lane.ask(run(3, "n".repeat(100_000)));
+    const answers = [
+      { type: "error", request: 1, kind: "protocol", message: expect.stringContaining("limit") },
+      { type: "error", request: 2, kind: "protocol", message: expect.stringContaining("limit") },
+      { type: "error", request: 3, kind: "caller" },
+    ];
+    const told = lane.socket.take();
+    expect(told).toMatchObject(answers);
+    expect(JSON.stringify(told[2]).length).toBeLessThan(5000);
+    lane.socket.cut();
+    await lane.comeBack();
+    expect(lane.socket.take()).toMatchObject(answers);
+    await lane.ask(run(4));
+    await lane.answer(OUTCOME);
+    expect(lane.socket.take()).toMatchObject([{ type: "outcome", request: 4 }]);
+  });
+
+  test("a body that does not fit into memory fails its request, and the line stays", async () => {
+    const lane = await ScriptedLane.loaded();
+    const byteLen = FRAME_BODY_LIMIT + 8;
+    const frames = [...split(0, put(1, "u", byteLen), [new Uint8Array(byteLen)])];
+    vi.stubGlobal("Uint8Array", withoutRoomFor(byteLen));
+    for (const frame of frames) lane.socket.sayRaw(frame.buffer);
+    vi.unstubAllGlobals();
+    expect(lane.socket.take()).toMatchObject([{ type: "error", request: 1, kind: "memory" }]);
+    await lane.ask(run(2));
+    await lane.answer(OUTCOME);
+    expect(lane.socket.take()).toMatchObject([{ type: "outcome", request: 2 }]);
+    expect(lane.sockets).toHaveLength(1);
+  });
+
   test("a failure that is not fatal leaves the engine as it is", async () => {
     const lane = await ScriptedLane.loaded();
     await lane.ask(run(1));
@@ -104,17 +145,16 @@ describe("answers", () => {
     expect(lane.socket.take()).toEqual([
       { type: "error", request: 1, kind: "caller", message: "wrong shape" },
     ]);
-    expect(lane.engine.calls.at(-1)).toBe("settle false");
     await lane.ask(run(2));
     await lane.answer(OUTCOME);
     expect(lane.engines).toHaveLength(1);
   });
 
-  test("an engine that let a segment go by itself is believed", async () => {
+  test("a segment that the engine let go is lost, and no other of its program", async () => {
     const lane = await ScriptedLane.loaded();
-    await lane.ask(run(1, "a"));
-    lane.engine.segments -= 1;
-    lane.engine.current.reject("device", "kernel failed");
+    const [trunk, head] = [run(1, "b"), run(1, "a")];
+    await lane.ask({ ...trunk, steps: [...trunk.steps, ...head.steps] });
+    lane.engine.current.reject("device", "kernel failed", false, "a");
     await settled();
     await lane.ask(run(2, "a"));
     await lane.ask(run(3, "b"));
@@ -123,6 +163,9 @@ describe("answers", () => {
       { request: 2, kind: "state_lost" },
     ]);
     expect(lane.engine.current.name).toBe("run b");
+    await lane.answer(OUTCOME);
+    await lane.ask(load(4, "a"));
+    expect(lane.engine.current.name).toBe("load a");
   });
 });
 
@@ -189,9 +232,25 @@ describe("tensors and segments", () => {
 
   test("a segment that is ready is told so at once", async () => {
     const lane = await ScriptedLane.loaded();
-    await lane.ask(load(1, "a"));
+    const placement = "1 of 4 nodes on the processor (Hardmax)";
+    await lane.ask(load(1, "c"));
+    await lane.answer({ ...LOADED, placement });
+    lane.socket.take();
+    await lane.ask(load(2, "c"));
     const traffic = { downloadedBytes: 0, cachedBytes: 0 };
-    expect(lane.socket.take()).toMatchObject([{ type: "loaded", traffic, createMs: 0 }]);
+    expect(lane.socket.take()).toMatchObject([
+      { type: "loaded", request: 2, traffic, createMs: 0, placement },
+    ]);
+  });
+
+  test("a segment that went with its device is not told to be ready", async () => {
+    const lane = await ScriptedLane.loaded();
+    lane.engine.dead = "the GPU was lost";
+    await lane.ask(load(1, "a"));
+    expect(lane.socket.take()).toMatchObject([
+      { type: "lost", reason: "the GPU was lost" },
+      { type: "error", request: 1, kind: "device" },
+    ]);
   });
 });
 
@@ -258,7 +317,7 @@ describe("loads", () => {
     const lane = await ScriptedLane.loaded();
     await lane.ask(load(1, "c"));
     await lane.ask({ type: "cancel", request: 1 });
-    await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null, placement: null });
+    await lane.answer(LOADED);
     await lane.ask(run(2, "c"));
     expect(lane.engine.calls.at(-1)).toBe("unload c");
     expect(lane.socket.take()).toMatchObject([
@@ -275,7 +334,7 @@ describe("loads", () => {
     expect(lane.blobs.held).toHaveLength(1);
     lane.blobs.held[0]?.give();
     await settled();
-    await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null, placement: null });
+    await lane.answer(LOADED);
     expect(lane.blobs.held).toHaveLength(2);
   });
 });
@@ -344,6 +403,21 @@ describe("giving up", () => {
     expect(lane.engine.cancels).toBe(0);
   });
 
+  test("what cannot be undone is done and told so, although it was cancelled", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(put(1, "u"), [new Uint8Array(8)]);
+    await lane.ask({ type: "cancel", request: 1 });
+    expect(lane.socket.take()).toEqual([]);
+    await lane.answer();
+    await lane.ask(run(2, "a", { kept: "u" }));
+    expect(lane.socket.take()).toMatchObject([{ type: "done", request: 1 }]);
+    expect(lane.engine.current.name).toBe("run a");
+    // What only waits does not begin.
+    await lane.ask({ type: "unload", request: 3, segment: "a" });
+    await lane.ask({ type: "cancel", request: 3 });
+    expect(lane.socket.take()).toMatchObject([{ type: "error", request: 3, kind: "cancelled" }]);
+  });
+
   test("cancelling what is answered or unknown changes nothing", async () => {
     const lane = await ScriptedLane.loaded();
     await lane.ask(run(1));
@@ -373,18 +447,56 @@ describe("losing the engine", () => {
     await settled();
     expect(lane.engines[0]?.terminated).toBe(true);
     expect(lane.socket.take()).toEqual([
-      { type: "error", request: 1, kind: "device", message: "the GPU was lost" },
       { type: "lost", reason: "the GPU was lost" },
+      { type: "error", request: 1, kind: "device", message: "the GPU was lost" },
     ]);
     await lane.ask(run(2));
     expect(lane.socket.take()).toMatchObject([{ type: "error", request: 2, kind: "state_lost" }]);
     expect(lane.engines).toHaveLength(1);
     await lane.ask(load(3, "a"));
-    await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null, placement: null });
+    await lane.answer(LOADED);
     await lane.ask(run(4));
     await lane.answer(OUTCOME);
     expect(lane.engines).toHaveLength(2);
     expect(lane.socket.take()).toMatchObject([{ type: "loaded" }, { type: "outcome", request: 4 }]);
+  });
+
+  test("an engine that holds nothing any more is ended, which is no loss", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask({ type: "unload", request: 1, segment: "a" });
+    await lane.ask({ type: "unload", request: 2, segment: "b" });
+    await lane.clock.pass(IDLE_MS);
+    expect(lane.engine.terminated).toBe(false);
+    await lane.ask({ type: "drop", request: 3, tensor: "t" });
+    await lane.clock.pass(IDLE_MS - 1);
+    expect(lane.engine.terminated).toBe(false);
+    await lane.clock.pass(1);
+    expect(lane.engine.terminated).toBe(true);
+    await lane.ask({ type: "stats", request: 4 });
+    await lane.ask(run(5));
+    await lane.ask(load(6, "a"));
+    await lane.answer(LOADED);
+    expect(lane.engines).toHaveLength(2);
+    expect(lane.socket.take()).toMatchObject([
+      { type: "done" },
+      { type: "done" },
+      { type: "done" },
+      { type: "stats", stats: { engineRestarts: 0, engineHeapBytes: null } },
+      { type: "error", request: 5, kind: "caller" },
+      { type: "loaded", request: 6 },
+    ]);
+  });
+
+  test("an engine that gets work before it is ended stays", async () => {
+    const lane = await ScriptedLane.welcome();
+    await lane.ask(load(1, "a"));
+    await lane.answer(LOADED);
+    await lane.ask({ type: "unload", request: 2, segment: "a" });
+    await lane.clock.pass(IDLE_MS - 1);
+    lane.blobs.holdBack = true;
+    await lane.ask(load(3, "a"));
+    await lane.clock.pass(IDLE_MS);
+    expect(lane.engine.terminated).toBe(false);
   });
 
   test("an engine that breaks while nothing runs is told too", async () => {
@@ -394,3 +506,12 @@ describe("losing the engine", () => {
     expect(lane.engine.terminated).toBe(true);
   });
 });
+
+function withoutRoomFor(byteLen: number) {
+  return new Proxy(Uint8Array, {
+    construct(target, given) {
+      if (given[0] === byteLen) throw new RangeError("Array buffer allocation failed");
+      return Reflect.construct(target, given);
+    },
+  });
+}

@@ -4,6 +4,7 @@ import {
   EngineError,
   type HostOutput,
   type HostTensor,
+  type LoadTimes,
   type Program,
   type ProgramOutcome,
   type SegmentFiles,
@@ -107,7 +108,7 @@ export class ScriptedSocket implements Socket {
 interface Call {
   name: string;
   resolve(value?: unknown): void;
-  reject(kind: ErrorKind, message?: string, fatal?: boolean): void;
+  reject(kind: ErrorKind, message?: string, fatal?: boolean, lostSegment?: string): void;
   part(outputs: HostOutput[]): void;
   phase(phase: LoadPhase): void;
 }
@@ -118,6 +119,8 @@ export class ScriptedEngine implements DisposableEngine {
   open: Call[] = [];
   terminated = false;
   cancels = 0;
+  /** Set by a test whose device is gone. */
+  dead: string | null = null;
   segments = 0;
   tensorBytes = 0;
   readonly onBroken: (reason: string) => void;
@@ -127,10 +130,7 @@ export class ScriptedEngine implements DisposableEngine {
   }
 
   load(files: SegmentFiles, onPhase: (phase: LoadPhase) => void) {
-    return this.#later<{ createMs: number; warmUpMs: null; warmUpError: null; placement: null }>(
-      `load ${files.segment}`,
-      { onPhase },
-    );
+    return this.#later<LoadTimes>(`load ${files.segment}`, { onPhase });
   }
   run(program: Program, onPart: (outputs: HostOutput[]) => void) {
     const names = program.steps.map(({ segment }) => segment).join("+");
@@ -154,6 +154,7 @@ export class ScriptedEngine implements DisposableEngine {
     this.calls.push(`settle ${keep}`);
   }
   async stats() {
+    if (this.dead !== null) throw new EngineError("device", this.dead, true);
     return { segments: this.segments, tensors: 0, tensorBytes: this.tensorBytes, heapBytes: 5 };
   }
   cancel() {
@@ -191,9 +192,9 @@ export class ScriptedEngine implements DisposableEngine {
           if (name.startsWith("load")) this.segments += 1;
           resolve(value as T);
         },
-        reject: (kind, message = "scripted", fatal = false) => {
+        reject: (kind, message = "scripted", fatal = false, lostSegment) => {
           end();
-          reject(new EngineError(kind, message, fatal));
+          reject(new EngineError(kind, message, fatal, lostSegment));
         },
         part: (outputs) => listeners.onPart?.(outputs),
         phase: (phase) => listeners.onPhase?.(phase),
@@ -272,7 +273,7 @@ export class ScriptedLane {
     const lane = await ScriptedLane.welcome(welcome);
     for (const [at, segment] of ["a", "b"].entries()) {
       await lane.ask(load(901 + at, segment));
-      await lane.answer({ createMs: 1, warmUpMs: null, warmUpError: null, placement: null });
+      await lane.answer(LOADED);
     }
     await lane.ask(put(903, "t"), [new Uint8Array(8)]);
     await lane.answer();
@@ -304,6 +305,14 @@ export class ScriptedLane {
     await settled();
   }
 
+  /** The line that was cut is back, and the lane goes on where it was. */
+  async comeBack(): Promise<void> {
+    await this.clock.pass(100);
+    this.socket.open();
+    this.socket.take();
+    this.greet({ resumed: true });
+  }
+
   /** Cuts the line, and comes back after a while. Gives the hello. */
   async reconnect(): Promise<Hello> {
     this.socket.cut();
@@ -313,13 +322,20 @@ export class ScriptedLane {
   }
 }
 
+export const LOADED: LoadTimes = {
+  createMs: 1,
+  warmUpMs: null,
+  warmUpError: null,
+  placement: null,
+};
+
 export const OUTCOME: ProgramOutcome = { outputs: [], steps: [{ runMs: 1, readbackMs: 0 }] };
 
 export function run(
   request: number,
   segment = "a",
   options: { deadlineMs?: number; keep?: string; kept?: string } = {},
-): ToLane {
+): Extract<ToLane, { type: "run" }> {
   const step = {
     segment,
     inputs: options.kept

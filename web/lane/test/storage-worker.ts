@@ -10,6 +10,7 @@ export interface StorageReport {
   wrongSize: boolean;
   listed: number[];
   replaced: number[] | undefined;
+  had: boolean[];
   removed: boolean;
   index: (string | null)[];
   survived: number[] | undefined;
@@ -35,6 +36,7 @@ async function report(open: () => Promise<BlobStorage>): Promise<StorageReport> 
   await storage.write("small", new Uint8Array([4, 5]));
   const replaced = await storage.read("small", 2);
   const listed = (await storage.list()).map(({ byteLen }) => byteLen).sort((a, b) => a - b);
+  const had = [await storage.has("large"), await storage.has("other")];
   await storage.remove("large");
   const removed = (await storage.read("large", large.length).catch(() => null)) === null;
   const again = await open();
@@ -44,6 +46,7 @@ async function report(open: () => Promise<BlobStorage>): Promise<StorageReport> 
     wrongSize,
     listed,
     replaced: replaced ? [...replaced] : undefined,
+    had: [...had, await storage.has("large")],
     removed,
     index: [indexBefore, await again.readIndex()],
     survived: [...((await again.read("small", 2)) ?? [])],

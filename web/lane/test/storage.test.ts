@@ -18,6 +18,7 @@ test(
       wrongSize: true,
       listed: [2, 20_000_001],
       replaced: [4, 5],
+      had: [true, false, false],
       removed: true,
       index: [null, '{"an":"index"}'],
       survived: [4, 5],

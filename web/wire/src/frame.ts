@@ -28,6 +28,12 @@ export class FrameError extends Error {
 /** Where a frame of so many bytes is put together. */
 export type Room = (byteLen: number) => Bytes;
 
+/** Throws if a message cannot be split into frames. */
+export function checkSendable(message: { type: string }, body: readonly Uint8Array[]): void {
+  const bodyLen = lengthOf(body);
+  encode({ frame: "start", id: 2 ** 32 - 1, bodyLen, message });
+}
+
 /**
  * Splits a message into frames, lazily: each is made when it is asked for, so that a large body is
  * never there twice. `id` tells it apart from other messages under way on this connection.
@@ -38,10 +44,7 @@ export function* split(
   body: readonly Uint8Array[] = [],
   room: Room = (byteLen) => new Uint8Array(byteLen),
 ): Generator<Bytes, void, undefined> {
-  const bodyLen = body.reduce((sum, piece) => sum + piece.length, 0);
-  if (bodyLen > BODY_LIMIT) {
-    throw new FrameError(`a body of ${bodyLen} bytes passes the limit of ${BODY_LIMIT}`);
-  }
+  const bodyLen = lengthOf(body);
   let header = encode({ frame: "start", id, bodyLen, message });
   let left = bodyLen;
   let at = 0;
@@ -72,7 +75,16 @@ export function* split(
 
 /** Puts messages together from frames. The body of a message of one frame is not copied. */
 export class Assembler<M> {
-  readonly #open = new Map<number, Received<M> & { filled: number }>();
+  readonly #open = new Map<number, Open<M>>();
+  readonly #onNoRoom: ((message: M, bodyLen: number) => void) | undefined;
+
+  /**
+   * `onNoRoom` is told of a message whose body does not fit into memory; what follows of it is
+   * passed over. Without it such a message breaks the connection, and would do so again and again.
+   */
+  constructor(onNoRoom?: (message: M, bodyLen: number) => void) {
+    this.#onNoRoom = onNoRoom;
+  }
 
   /** Takes a frame, and gives a message when it is whole. */
   push(frame: ArrayBuffer): Received<M> | null {
@@ -95,22 +107,44 @@ export class Assembler<M> {
     if (this.#open.size >= OPEN_MESSAGES_LIMIT) {
       throw new FrameError(`${OPEN_MESSAGES_LIMIT} messages are under way in parts already`);
     }
-    const whole = allocate(bodyLen);
-    whole.set(body);
-    this.#open.set(id, { message, body: whole, filled: body.length });
+    const whole = this.#allocate(message, bodyLen);
+    whole?.set(body);
+    this.#open.set(id, { message, body: whole, bodyLen, filled: body.length });
     return null;
+  }
+
+  /** Memory that was not written to yet costs a browser nothing, so all of it is asked for at once. */
+  #allocate(message: M, byteLen: number): Bytes | null {
+    try {
+      return new Uint8Array(byteLen);
+    } catch (error) {
+      if (!this.#onNoRoom) {
+        throw new FrameError(`there is no memory for a body of ${byteLen} bytes`, { cause: error });
+      }
+      this.#onNoRoom(message, byteLen);
+      return null;
+    }
   }
 
   #rest(id: number, body: Bytes): Received<M> | null {
     const open = this.#open.get(id);
     if (!open) throw new FrameError(`a further frame of message ${id}, which has not begun`);
-    if (body.length > open.body.length - open.filled) throw overrun(id, open.body.length);
-    open.body.set(body, open.filled);
+    if (body.length > open.bodyLen - open.filled) throw overrun(id, open.bodyLen);
+    open.body?.set(body, open.filled);
     open.filled += body.length;
-    if (open.filled < open.body.length) return null;
+    if (open.filled < open.bodyLen) return null;
     this.#open.delete(id);
-    return { message: open.message, body: open.body };
+    return open.body && { message: open.message, body: open.body };
   }
+}
+
+/** A message of which frames are still to come. */
+interface Open<M> {
+  message: M;
+  /** Null if there is no memory for it. */
+  body: Bytes | null;
+  bodyLen: number;
+  filled: number;
 }
 
 interface Start<M> {
@@ -175,13 +209,12 @@ function isCount(value: unknown, below: number): boolean {
   return Number.isInteger(value) && (value as number) >= 0 && (value as number) < below;
 }
 
-/** Memory that was not written to yet costs a browser nothing, so all of it is asked for at once. */
-function allocate(byteLen: number): Bytes {
-  try {
-    return new Uint8Array(byteLen);
-  } catch (error) {
-    throw new FrameError(`there is no memory for a body of ${byteLen} bytes`, { cause: error });
+function lengthOf(body: readonly Uint8Array[]): number {
+  const bodyLen = body.reduce((sum, piece) => sum + piece.length, 0);
+  if (bodyLen > BODY_LIMIT) {
+    throw new FrameError(`a body of ${bodyLen} bytes passes the limit of ${BODY_LIMIT}`);
   }
+  return bodyLen;
 }
 
 function overrun(id: number, announced: number): FrameError {

@@ -28,7 +28,9 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs) -> anyhow::Result<ExitCode
             findings.push(store_finding(&store));
             let store = Arc::new(store);
             findings.push(engine(global, store.clone()));
-            if !args.no_browser && findings.iter().all(|finding| finding.fine) {
+            // Lanes need the engine, which prepares models for them.
+            let engine_works = findings.last().is_some_and(|finding| finding.fine);
+            if !args.no_browser && engine_works {
                 findings.extend(browser(global, args, store)?);
             }
         }
@@ -90,7 +92,8 @@ fn browser(global: &Global, args: &DoctorArgs, store: Arc<Store>) -> anyhow::Res
     let installed = match options.choose(&|text| spinner.say(text.to_owned())) {
         Ok(installed) => installed,
         Err(error) => {
-            return Ok(vec![Finding { what: "browser", fine: false, text: error.to_string() }]);
+            let text = format!("{:#}", anyhow::Error::from(error));
+            return Ok(vec![Finding { what: "browser", fine: false, text }]);
         }
     };
     let text = format!("{installed} ({})", installed.program.display());
@@ -123,5 +126,9 @@ fn describe(lane: &impl Device) -> String {
         let launch = output::milliseconds(*launch);
         format!("; {:.1} GFLOP/s, launch {launch}", matmul_flops / 1e9)
     });
-    format!("{}, {accelerated}{measured}", info.adapter)
+    let advice = match info.adapter.contains("software adapter") {
+        true => "; for a GPU, install its driver and use a browser that shows it on its GPU page",
+        false => "",
+    };
+    format!("{}, {accelerated}{measured}{advice}", info.adapter)
 }

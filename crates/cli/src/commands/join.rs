@@ -11,7 +11,7 @@ pub(crate) fn run(global: &Global) -> anyhow::Result<()> {
     let home = global.home()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let link = runtime.block_on(async {
-        match ServerFile::find(&home).await {
+        match ServerFile::find(&home) {
             Some(server) => Ok(server.join_link().await?),
             None => bail!("no server runs on {}; start one with `holdfast serve`", home.display()),
         }

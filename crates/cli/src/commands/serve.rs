@@ -20,7 +20,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<()> {
     let browser = (!args.no_browser).then_some(&args.browser);
     let options = pool_options(global, browser, args.threads, Arc::new(|_| {}))?;
     let tls = match (&args.tls, &args.tls_cert, &args.tls_key) {
-        (Some(_), _, _) => Some(Tls::SelfSigned { names: Vec::new() }),
+        (Some(_), _, _) => Some(Tls::SelfSigned),
         (None, Some(cert), Some(key)) => Some(Tls::Files { cert: cert.clone(), key: key.clone() }),
         _ => None,
     };
@@ -32,6 +32,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<()> {
         let options = ServerOptions {
             address,
             tls,
+            names: args.name.clone(),
             home,
             pool: Some(pool.clone()),
             ..ServerOptions::default()

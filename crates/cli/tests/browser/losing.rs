@@ -8,6 +8,8 @@ use holdfast_devices::{
     Device, ErrorKind, Event, Input, Output, Program, RequestId, Segment, Step, TensorId,
 };
 use holdfast_devtools::{DevTools, Target as Place};
+use holdfast_graph::{DataType, Tensor};
+use holdfast_testkit::{Builder, fixed, named};
 use holdfast_wire::Backend;
 use serde_json::json;
 use tokio::sync::broadcast;
@@ -210,6 +212,49 @@ async fn a_line_that_stays_cut_is_state_lost_after_the_grace() {
     assert_ne!(lane.info().name, loaded.lane.info().name);
     Loaded { lane, ..loaded }.serves().await;
     browser.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_fit_is_a_memory_error_and_the_lane_serves_again() {
+    let tensor_bytes = 1 << 20;
+    let rig = Rig::with(LaneOptions { tensor_bytes, ..LaneOptions::default() }).await;
+    let browser = rig.browser().await;
+    let large = rig.import("large", &zeros_of_any_size());
+    // More bytes than 32 bits can count, and than a buffer of the GPU may have.
+    let too_many: [(_, _, &[i64]); 2] = [
+        (Backend::Wasm, Target::Wasm, &[2 << 30]),
+        (Backend::Webgpu, Target::WebGpu, &[400 << 20, 2 << 30]),
+    ];
+    for (backend, target, counts) in too_many {
+        let lane = rig.lane(backend).await;
+        let tensor = Tensor::from_slice(&[1 << 19], &vec![0f32; 1 << 19]).unwrap();
+        let error = lane.put(TensorId("large".to_owned()), tensor).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Memory, "{backend:?}: {error}");
+
+        let segment = rig.segment(&large, target, &[]).await;
+        let size = |size: i64| -> Named {
+            [("size".to_owned(), Tensor::from_slice(&[1], &[size]).unwrap())].into()
+        };
+        for &count in counts {
+            let loaded = within("a load", lane.load(segment.clone())).await.unwrap();
+            let error = lane.run(program(&loaded, &size(count))).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Memory, "{backend:?}: {error}");
+        }
+        let loaded = within("a load", lane.load(segment)).await.unwrap();
+        let small = within("a run", lane.run(program(&loaded, &size(3)))).await.unwrap();
+        let zeros = small.output("zeros").unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(zeros, [0.0; 3], "{backend:?}");
+    }
+    browser.close().await.unwrap();
+}
+
+fn zeros_of_any_size() -> holdfast_graph::Model {
+    let mut builder = Builder::new("zeros", 0);
+    builder.input("size", DataType::I64, &[fixed(1)]);
+    let zero = builder.initializer("zero", &Tensor::from_slice(&[1], &[0f32]).unwrap());
+    let zeros = builder.node("Expand", &[&zero, "size"], &[]);
+    builder.output("zeros", &zeros, DataType::F32, &[named("n")]);
+    builder.finish().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

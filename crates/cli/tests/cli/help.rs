@@ -4,7 +4,7 @@ use clap_complete::Shell;
 
 use crate::support::{Scene, check};
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 13] = [
     "import",
     "pull",
     "models",
@@ -13,6 +13,8 @@ const COMMANDS: [&str; 11] = [
     "verify",
     "gc",
     "run",
+    "serve",
+    "join",
     "doctor",
     "synth",
     "completions",
@@ -35,7 +37,9 @@ fn the_first_help_says_what_there_is() {
       verify       Check that every stored byte is what it was
       gc           Remove what no model needs
       run          Run models on text, pictures, sound or tensors
-      doctor       Say what this machine can do, and how to fix the rest
+      serve        Serve models and take browsers in, until Ctrl-C
+      join         Print the link by which a browser joins the running server
+      doctor       Say what this machine and its browser can do, and how to fix the rest
       synth        Make seeded models in code, for tests and benchmarks
       completions  Print a completion script for a shell
       help         Print this message or the help of the given subcommand(s)
@@ -52,6 +56,7 @@ fn the_first_help_says_what_there_is() {
     Examples:
       holdfast import ./all-MiniLM-L6-v2
       holdfast run all-MiniLM-L6-v2 --text "hello" --pool mean
+      holdfast run all-MiniLM-L6-v2 --text "hello" --device webgpu,wasm,cpu
       holdfast show all-MiniLM-L6-v2
 
     Exit codes: 0 done, 1 failed, 2 the command was not understood.
@@ -66,7 +71,7 @@ fn every_command_that_takes_arguments_has_examples() {
     for command in COMMANDS {
         assert!(top.contains(&format!("\n  {command} ")), "{command} is not listed");
         let help = scene.ok(&[command, "--help"]);
-        let takes = !["models", "doctor"].contains(&command);
+        let takes = !["models", "join"].contains(&command);
         assert_eq!(takes, help.contains("Examples:\n"), "{help}");
         for example in help.lines().filter(|line| line.starts_with("  holdfast ")) {
             assert_eq!(example.split_whitespace().nth(1), Some(command), "{example}");

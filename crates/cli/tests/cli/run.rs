@@ -107,19 +107,19 @@ fn text_becomes_embeddings_whose_similarity_makes_sense() {
     assert_eq!(read_npy(&scene.path("out/mini.last_hidden_state.npy")).dims()[2], 384);
 
     let text = scene.ok(&arguments);
-    check!(scene, text, @"
+    check!(scene, text, @r"
     mini (model, fp32)
        1  1.000  0.822  0.081  a dog barks
        2  0.822  1.000  0.031  a puppy is barking
        3  0.081  0.031  1.000  tax law
       loaded in [TIME], first run [TIME]
+      ran on [DEVICE]
 
     memory: weights 90.3 MB; private to this process [SIZE]
-    device: [ENGINE]
     ");
     let late = run(&["--deadline", "0.000001"]);
     let late: Vec<&str> = late.iter().map(String::as_str).collect();
-    check!(scene, scene.fails(1, &late), @"running `mini`: deadline passed: the program was stopped before it was done");
+    check!(scene, scene.fails(1, &late), @"cannot run `mini`: deadline passed: the program was stopped before it was done");
     let arguments = run(&["--similarity"]);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     check!(scene, scene.fails(1, &arguments), @"`mini` does not say how its token vectors become one embedding; add --pool mean");
@@ -130,19 +130,20 @@ fn json_has_the_same_keys_whatever_runs() {
     let scene = scene_with_classifiers();
     let report = scene.json(&["run", "first", "second", "--text", "a dog", "--text", "a cat"]);
     let keys: Vec<String> = paths(&report).into_iter().collect();
-    check!(scene, keys.join("\n"), @"
-    .device
-    .device.accelerated
-    .device.adapter
-    .device.backend
-    .device.engine
-    .device.name
+    check!(scene, keys.join("\n"), @r"
     .memory
     .memory.private_bytes
     .memory.weight_bytes
     .memory.weight_bytes_apart
     .models
     .models[].component
+    .models[].device
+    .models[].device.accelerated
+    .models[].device.adapter
+    .models[].device.backend
+    .models[].device.engine
+    .models[].device.name
+    .models[].downloaded_bytes
     .models[].embeddings
     .models[].labels
     .models[].labels[][].label
@@ -155,10 +156,13 @@ fn json_has_the_same_keys_whatever_runs() {
     .models[].outputs[].dtype
     .models[].outputs[].name
     .models[].outputs[].values
+    .models[].passed_over
+    .models[].placement
     .models[].run_ms
     .models[].similarity
     .models[].truncated
     .models[].variant
+    .models[].warm_up_ms
     .models[].weight_bytes
     ");
     // What does not apply is null, not absent.
@@ -175,18 +179,19 @@ fn json_has_the_same_keys_whatever_runs() {
 fn labels_have_names_and_shared_weights_are_loaded_once() {
     let scene = scene_with_classifiers();
     let run = ["run", "first", "second", "--text", "a dog barks", "--text", "a cat"];
-    check!(scene, scene.ok(&run), @"
+    check!(scene, scene.ok(&run), @r"
     first (model, fp32)
       1: about dogs 0.518, about cats 0.482
       2: about dogs 0.537, about cats 0.463
       loaded in [TIME], first run [TIME]
+      ran on [DEVICE]
 
     second (model, fp32)
       logits f32[2, 3, 3]  0.2102, -1.2385, 1.4558, 0.6940, -1.4659, 1.4128, …
       loaded in [TIME] (344.1 kB of weights were loaded already), first run [TIME]
+      ran on [DEVICE]
 
     memory: weights 360.4 kB instead of 704.5 kB; private to this process [SIZE]
-    device: [ENGINE]
     ");
     let report = scene.json(&run);
     let labels = &report["models"][0]["labels"];
@@ -310,13 +315,13 @@ fn tensors_are_fed_from_npy_files() {
     let values = floats(&report["models"][0]["outputs"][0]["values"]);
     assert_eq!(values.len(), 214);
     assert!((values.iter().sum::<f64>() - 1.0).abs() < 1e-4);
-    check!(scene, scene.ok(&["run", "magika", "--input", "bytes=bytes.npy"]), @"
+    check!(scene, scene.ok(&["run", "magika", "--input", "bytes=bytes.npy"]), @r"
     magika (model, fp32)
       target_label f32[1, 214]  0.0000, 0.0000, 0.0000, 0.0000, 0.0000, 0.0000, …
       loaded in [TIME], first run [TIME]
+      ran on [DEVICE]
 
     memory: weights 3.1 MB; private to this process [SIZE]
-    device: [ENGINE]
     ");
 
     let floats = Tensor::from_slice(&[1, 2048], &vec![0f32; 2048]).unwrap();

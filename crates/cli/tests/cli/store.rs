@@ -256,11 +256,11 @@ fn doctor_says_what_works_and_how_to_fix_the_rest() {
     let scene = Scene::new();
     scene.write_model("a.onnx", &small("bert", 1));
     scene.ok(&["import", "a.onnx"]);
-    let text = scene.ok(&["doctor"]);
+    let text = scene.ok(&["doctor", "--no-browser"]);
     let first = |line: &str| line.split(": ").next().unwrap().to_owned();
     let heads: Vec<String> = text.lines().map(first).collect();
     assert_eq!(heads, ["ok   processor", "ok   store", "ok   cpu engine"], "{text}");
-    let report = scene.json(&["doctor"]);
+    let report = scene.json(&["doctor", "--no-browser"]);
     assert_eq!(keys(&report), ["fine", "findings"]);
     assert_eq!(keys(&report["findings"][0]), ["what", "fine", "text"]);
 

@@ -18,7 +18,7 @@ pub(crate) const FILTERS: [(&str, &str); 5] = [
     (r"\b[0-9a-f]{64}\b", "[DIGEST]"),
     (r"[0-9]+\.[0-9] ms", "[TIME]"),
     (r"private to this process [0-9.]+ [kMG]?B", "private to this process [SIZE]"),
-    (r"device: .*", "device: [ENGINE]"),
+    (r"ran on .*", "ran on [DEVICE]"),
     (r"127\.0\.0\.1(:[0-9]+)?", "[HUB]"),
 ];
 

@@ -373,6 +373,7 @@ fn describe(
         downloaded_bytes: 0,
         took,
         first_run: None,
+        first_run_error: None,
         placement: None,
     }
 }

@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use holdfast_models::Store;
-use holdfast_wire::{Assembler, FromLane, Hello, PROTOCOL_VERSION, ToLane, split};
+use holdfast_wire::{
+    Assembler, FromLane, HELLO_BYTES_LIMIT, Hello, PROTOCOL_VERSION, ToLane, split,
+};
 use tokio::sync::watch;
 
 use super::connection::Link;
@@ -41,6 +43,9 @@ pub enum JoinError {
 
 /// How long a connection has to say hello.
 const HELLO_LIMIT: Duration = Duration::from_secs(15);
+
+/// Requests that a lane may know of when it comes back.
+const RESUME_LIMIT: usize = 4096;
 
 /// Lanes that may be there at the same time.
 const LANES_LIMIT: usize = 256;
@@ -113,6 +118,7 @@ impl Lanes {
 
     /// Finds the lane that came back, or makes a new one. The error is for the page.
     fn admit(&self, mut hello: Hello) -> Result<(Lane, Option<holdfast_wire::Resume>), String> {
+        adapter::clean(&mut hello);
         if hello.protocol != PROTOCOL_VERSION {
             return Err(format!(
                 "This page speaks version {} of the protocol and Holdfast {} speaks version \
@@ -124,6 +130,9 @@ impl Lanes {
         if !adapter::is_there(&hello) {
             let backend = hello.backend.name();
             return Err(format!("This lane is to compute on {backend}, which it says is missing."));
+        }
+        if hello.resume.as_ref().is_some_and(|resume| resume.requests.len() > RESUME_LIMIT) {
+            return Err(format!("This lane claims to know more than {RESUME_LIMIT} requests."));
         }
         let mut joined = self.joined();
         if let Some(resume) = hello.resume.take() {
@@ -168,20 +177,22 @@ async fn read_hello(
     link: &mut Link,
     assembler: &mut Assembler<FromLane>,
 ) -> Result<Hello, JoinError> {
-    loop {
-        let frame = link.incoming.recv().await;
-        let frame = frame.unwrap_or_else(|| Err("it closed".to_owned()));
-        let frame = frame.map_err(JoinError::NoHello)?;
-        match assembler.push(frame).map_err(|error| JoinError::NoHello(error.to_string()))? {
-            None => {}
-            Some((FromLane::Hello(hello), _)) => return Ok(*hello),
-            Some(_) => return Err(JoinError::NoHello("it said something else first".to_owned())),
-        }
+    let frame = link.incoming.recv().await;
+    let frame = frame.unwrap_or_else(|| Err("it closed".to_owned()));
+    let frame = frame.map_err(JoinError::NoHello)?;
+    // Who has not said hello gets no more memory than one needs.
+    if frame.len() > HELLO_BYTES_LIMIT {
+        let why = format!("its first frame has {} bytes", frame.len());
+        return Err(JoinError::NoHello(why));
+    }
+    match assembler.push(frame).map_err(|error| JoinError::NoHello(error.to_string()))? {
+        Some((FromLane::Hello(hello), body)) if body.is_empty() => Ok(*hello),
+        _ => Err(JoinError::NoHello("it said something else first".to_owned())),
     }
 }
 
 /// What nobody can guess.
-pub(crate) fn secret() -> String {
+pub fn secret() -> String {
     let mut bytes = [0u8; 16];
     getrandom::fill(&mut bytes).expect("the system has randomness");
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -57,6 +57,30 @@ pub(crate) fn is_there(hello: &Hello) -> bool {
     }
 }
 
+/// Takes out of a hello what could do harm where it is printed, and cuts what is too long.
+pub(crate) fn clean(hello: &mut Hello) {
+    let clean = |text: &mut String| {
+        text.retain(|c| !c.is_control());
+        if let Some((end, _)) = text.char_indices().nth(200) {
+            text.truncate(end);
+        }
+    };
+    let browser = &mut hello.browser;
+    [&mut browser.name, &mut browser.version, &mut browser.platform].into_iter().for_each(clean);
+    match &mut hello.webgpu {
+        WebGpuInfo::Available { vendor, architecture, device, description, .. } => {
+            [vendor, architecture, device, description].into_iter().for_each(clean);
+        }
+        WebGpuInfo::Missing { reason } => clean(reason),
+    }
+    match &mut hello.webnn {
+        WebNnInfo::Available { device_types, chosen } => {
+            device_types.iter_mut().chain([chosen]).for_each(clean);
+        }
+        WebNnInfo::Missing { reason } => clean(reason),
+    }
+}
+
 /// What graphs for a backend are lowered for.
 pub(crate) fn target(backend: Backend) -> Target {
     match backend {
@@ -127,6 +151,13 @@ mod tests {
         let hello = hello(Backend::Webnn);
         assert!(!is_accelerated(&hello, Some(&at(150.0))));
         assert!(is_accelerated(&hello, Some(&at(250.0))));
+    }
+
+    #[test]
+    fn what_a_browser_calls_itself_cannot_reach_the_terminal() {
+        let mut hello = gpu("\u{1b}[2Jevil\n", &"x".repeat(1000), false);
+        clean(&mut hello);
+        assert_eq!(describe(&hello), format!("[2Jevil {}", "x".repeat(200)));
     }
 
     #[test]

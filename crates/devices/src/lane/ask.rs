@@ -3,25 +3,37 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use holdfast_wire::ToLane;
+use holdfast_wire::{ToLane, split};
 use tokio::sync::{oneshot, watch};
 
-use super::state::{Answer, Connection, Pending};
+use super::effect::Effect;
+use super::state::{Answer, Connection, Pending, Progress};
+use super::timeouts::LONGEST;
 use super::{Lane, lock};
 use crate::error::{DeviceError, ErrorKind};
 use crate::program::RequestId;
 
+/// When a request has to be answered.
+pub(super) enum Limit {
+    /// When it and those before it have had their time.
+    Patience,
+    /// After so long.
+    Deadline(Duration),
+}
+
 impl Lane {
-    /// Asks, and waits as long as there is progress within `timeout`.
+    /// Asks, and waits as long as there is progress within `patience`, besides the time of those
+    /// that wait already.
     pub(super) async fn ask(
         &self,
         operation: &'static str,
         message: impl FnOnce(u64) -> ToLane,
         body: Vec<Bytes>,
-        timeout: Duration,
+        patience: Duration,
+        effect: Effect,
     ) -> Result<Answer, DeviceError> {
-        let mut asked = self.post(operation, message, body, None)?;
-        self.finish(&mut asked, timeout).await
+        let mut asked = self.post(operation, message, body, patience, Limit::Patience, effect)?;
+        self.finish(&mut asked).await
     }
 
     /// Asks for a run, which ends at a fixed time and can be cancelled by its name.
@@ -30,9 +42,11 @@ impl Lane {
         name: &RequestId,
         message: impl FnOnce(u64) -> ToLane,
         body: Vec<Bytes>,
-        limit: Duration,
+        patience: Duration,
+        limit: Limit,
+        effect: Effect,
     ) -> Result<Answer, DeviceError> {
-        if limit.is_zero() {
+        if matches!(limit, Limit::Deadline(deadline) if deadline.is_zero()) {
             return Err(given_up(ErrorKind::Timeout));
         }
         // Kept until the end of this function, so that the name is free again however it ends.
@@ -42,18 +56,19 @@ impl Lane {
             if names.contains_key(name) {
                 return Err(DeviceError::caller(format!("request `{name}` is running already")));
             }
-            let asked = self.post("run", message, body, Some(Instant::now() + limit))?;
+            let asked = self.post("run", message, body, patience, limit, effect)?;
             names.insert(name.clone(), asked.request);
             running.entered = true;
             asked
         };
-        self.finish(&mut asked, limit).await
+        self.finish(&mut asked).await
     }
 
     /// Gives a request up: whoever waits for it hears of it at once, and so does the lane.
     pub(super) fn give_up(&self, request: u64, kind: ErrorKind) -> bool {
         let mut state = self.state();
         let Some(pending) = state.pending.remove(&request) else { return false };
+        state.abandoned.insert(request, pending.effect);
         // Numbers always fit.
         let _ = state.outbox.push_control(&ToLane::Cancel { request });
         drop(state);
@@ -68,7 +83,9 @@ impl Lane {
         operation: &'static str,
         message: impl FnOnce(u64) -> ToLane,
         body: Vec<Bytes>,
-        deadline: Option<Instant>,
+        patience: Duration,
+        limit: Limit,
+        effect: Effect,
     ) -> Result<Asked<'_>, DeviceError> {
         let mut state = self.state();
         if let Connection::Gone { reason, kind } = &state.connection {
@@ -80,38 +97,45 @@ impl Lane {
         }
         let request = state.next_request;
         let (answer, answered) = oneshot::channel();
-        let (progress, progressed) = watch::channel(Instant::now());
+        let now = Instant::now();
+        let (progress, progressed) = watch::channel((now, None));
+        let timeout = match limit {
+            Limit::Patience => patience.saturating_add(state.wait()),
+            Limit::Deadline(deadline) => deadline,
+        }
+        .min(LONGEST);
         let pending = Pending {
             message: message(request),
             body,
-            deadline,
+            deadline: now + timeout,
+            patience,
+            effect,
             parts: Vec::new(),
             progress,
             answer,
         };
+        let too_long = |e| DeviceError::caused(ErrorKind::Caller, "the request is too large", e);
+        let (message, body) = (pending.message_now(), &pending.body);
         if state.is_up() {
-            let too_long =
-                |e| DeviceError::caused(ErrorKind::Caller, "the request is too large", e);
-            state.outbox.push_request(&pending.message_now(), &pending.body).map_err(too_long)?;
+            state.outbox.push_request(&message, body).map_err(too_long)?;
+        } else {
+            // It is sent when the lane is back, and who is at fault should hear of it now.
+            split(0, &message, body).map_err(too_long)?;
         }
         state.next_request += 1;
         state.pending.insert(request, pending);
         drop(state);
         self.shared.outgoing.notify_one();
-        Ok(Asked { lane: self, operation, request, answered, progressed, asked: Instant::now() })
+        Ok(Asked { lane: self, operation, request, answered, progressed, timeout, asked: now })
     }
 
-    async fn finish(
-        &self,
-        asked: &mut Asked<'_>,
-        timeout: Duration,
-    ) -> Result<Answer, DeviceError> {
+    async fn finish(&self, asked: &mut Asked<'_>) -> Result<Answer, DeviceError> {
         let answer = loop {
-            let last = *asked.progressed.borrow_and_update();
+            let (last, _) = *asked.progressed.borrow_and_update();
             tokio::select! {
                 answer = &mut asked.answered => break answer.unwrap_or_else(|_| Err(given_up(ErrorKind::Cancelled))),
                 Ok(()) = asked.progressed.changed() => {}
-                () = tokio::time::sleep_until((last + timeout).into()) => {
+                () = tokio::time::sleep_until((last + asked.timeout).into()) => {
                     self.give_up(asked.request, ErrorKind::Timeout);
                     break Err(given_up(ErrorKind::Timeout));
                 }
@@ -134,7 +158,8 @@ struct Asked<'a> {
     operation: &'static str,
     request: u64,
     answered: oneshot::Receiver<Result<Answer, DeviceError>>,
-    progressed: watch::Receiver<Instant>,
+    progressed: watch::Receiver<Progress>,
+    timeout: Duration,
     asked: Instant,
 }
 

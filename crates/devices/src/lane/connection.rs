@@ -7,7 +7,7 @@ use holdfast_wire::{Assembler, FromLane, Resume, ToLane, Welcome};
 use tokio::sync::{mpsc, watch};
 
 use super::Lane;
-use super::state::{Answer, Connection};
+use super::state::{Answer, Connection, State};
 use crate::device::Event;
 use crate::error::{DeviceError, ErrorKind};
 
@@ -48,13 +48,16 @@ impl Lane {
     ) {
         let (heard, listen) = watch::channel(Instant::now());
         let end = tokio::select! {
-            end = self.read(&mut link.incoming, &mut assembler, &heard) => end,
+            end = self.read(number, &mut link.incoming, &mut assembler, &heard) => end,
             end = self.write(number, &link.outgoing) => end,
             end = self.beat(listen) => end,
             Ok(reason) = ended.wait_for(Option::is_some) => {
                 End::Cut(reason.clone().unwrap_or_default())
             }
         };
+        if let End::Over { reason, kind: ErrorKind::Protocol } = &end {
+            self.dismiss(reason);
+        }
         // What was put into the outbox last, such as a farewell, still goes out.
         let farewell = async {
             while let Some(frame) = self.next_frame(number) {
@@ -67,15 +70,30 @@ impl Lane {
         drop(link);
         match end {
             End::Cut(reason) => self.cut(number, reason).await,
-            End::Over { reason, kind } => self.end(&reason, kind),
+            End::Over { reason, kind } => {
+                // What an old connection says does not end one that took over.
+                self.end_if(&reason, kind, |state| state.is_current(number));
+            }
         }
+    }
+
+    /// Tells a lane that broke the protocol not to come back.
+    pub(super) fn dismiss(&self, reason: &str) {
+        let leave = ToLane::Leave { reason: reason.to_owned(), come_back: false };
+        // A sentence always fits.
+        let _ = self.state().outbox.push_control(&leave);
+        self.shared.outgoing.notify_one();
     }
 
     /// Counts the lane as gone and answers everyone who waits.
     pub(super) fn end(&self, reason: &str, kind: ErrorKind) {
+        self.end_if(reason, kind, |_| true);
+    }
+
+    fn end_if(&self, reason: &str, kind: ErrorKind, still: impl FnOnce(&State) -> bool) {
         let pending = {
             let mut state = self.state();
-            if matches!(state.connection, Connection::Gone { .. }) {
+            if matches!(state.connection, Connection::Gone { .. }) || !still(&state) {
                 return;
             }
             let gone = Connection::Gone { reason: reason.to_owned(), kind };
@@ -168,30 +186,24 @@ impl Lane {
         }
         self.emit(Event::Disconnected { reason: reason.clone() });
         tokio::time::sleep(self.shared.options.grace).await;
-        let still_down = {
-            let state = self.state();
-            matches!(state.connection, Connection::Down { .. })
-                && state.diagnostics.connections == number
-        };
-        if still_down {
-            let grace = self.shared.options.grace.as_secs_f64();
-            let reason =
-                format!("its connection was cut ({reason}) and did not come back within {grace} s");
-            self.end(&reason, ErrorKind::StateLost);
-        }
+        let grace = self.shared.options.grace.as_secs_f64();
+        let reason =
+            format!("its connection was cut ({reason}) and did not come back within {grace} s");
+        self.end_if(&reason, ErrorKind::StateLost, |state| {
+            matches!(state.connection, Connection::Down { .. }) && state.is_current(number)
+        });
     }
 
     /// The next frame for a connection; none if another one took over, whose frames they are.
     fn next_frame(&self, connection: u32) -> Option<Bytes> {
         let mut state = self.state();
-        let is_current = state.diagnostics.connections == connection;
-        if is_current { state.outbox.next_frame() } else { None }
+        if state.is_current(connection) { state.outbox.next_frame() } else { None }
     }
 
     async fn write(&self, number: u32, outgoing: &mpsc::Sender<Bytes>) -> End {
         loop {
             let woken = self.shared.outgoing.notified();
-            if self.state().diagnostics.connections != number {
+            if !self.state().is_current(number) {
                 // It was the other connection that was to be woken.
                 self.shared.outgoing.notify_one();
                 return End::Cut("it was replaced".to_owned());
@@ -232,6 +244,7 @@ impl Lane {
 
     async fn read(
         &self,
+        number: u32,
         incoming: &mut mpsc::Receiver<Result<Bytes, String>>,
         assembler: &mut Assembler<FromLane>,
         heard: &watch::Sender<Instant>,
@@ -245,7 +258,7 @@ impl Lane {
             self.state().diagnostics.received_bytes += frame.len() as u64;
             let message = match assembler.push(frame) {
                 Ok(None) => continue,
-                Ok(Some((message, body))) => self.hear(message, body),
+                Ok(Some((message, body))) => self.hear(number, message, body),
                 Err(error) => Err(broken(error.to_string())),
             };
             if let Err(end) = message {
@@ -255,7 +268,10 @@ impl Lane {
         End::Cut("the socket closed".to_owned())
     }
 
-    fn hear(&self, message: FromLane, body: Bytes) -> Result<(), End> {
+    fn hear(&self, number: u32, message: FromLane, body: Bytes) -> Result<(), End> {
+        if !self.state().is_current(number) {
+            return Err(End::Cut("it was replaced".to_owned()));
+        }
         let request = match &message {
             FromLane::Hello(_) => return Err(broken("a second hello".to_owned())),
             FromLane::Pong { nonce } => {
@@ -264,7 +280,10 @@ impl Lane {
                 return Ok(());
             }
             FromLane::Lost { reason } => {
-                self.state().lose(reason);
+                let mut state = self.state();
+                state.lose(reason);
+                state.diagnostics.engine_restarts += 1;
+                drop(state);
                 self.emit(Event::Lost { reason: reason.clone() });
                 return Ok(());
             }
@@ -272,12 +291,22 @@ impl Lane {
                 return Err(End::Over { reason: reason.clone(), kind: ErrorKind::StateLost });
             }
             FromLane::Error { request: None, message, .. } => {
-                self.state().diagnostics.last_loss = Some(message.clone());
+                self.state().diagnostics.last_complaint = Some(message.clone());
                 return Ok(());
             }
-            FromLane::Progress { request, .. } => {
-                if let Some(pending) = self.state().pending.get(request) {
-                    pending.progress.send_replace(Instant::now());
+            FromLane::Progress { request, phase, done_bytes, .. } => {
+                if let Some(pending) = self.state().pending.get(request)
+                    && matches!(pending.message, ToLane::Load { .. })
+                {
+                    // The same again is no progress.
+                    let far = Some((*phase, *done_bytes));
+                    pending.progress.send_if_modified(|last| {
+                        let moved = last.1 != far;
+                        if moved {
+                            *last = (Instant::now(), far);
+                        }
+                        moved
+                    });
                 }
                 return Ok(());
             }
@@ -303,6 +332,12 @@ impl Lane {
             if !matches!(message, FromLane::Part { .. }) {
                 state.diagnostics.late_answers += 1;
                 state.outbox.acknowledge(request);
+                let abandoned = state.abandoned.remove(&request);
+                if let Some(effect) = abandoned
+                    && !matches!(message, FromLane::Error { .. })
+                {
+                    state.undo(effect);
+                }
                 drop(state);
                 self.shared.outgoing.notify_one();
             }
@@ -324,14 +359,21 @@ impl Lane {
         }
         let Some(pending) = state.pending.remove(&request) else { return Ok(()) };
         state.outbox.acknowledge(request);
-        drop(state);
-        self.shared.outgoing.notify_one();
         let answer = match message {
             FromLane::Error { kind, message, .. } => {
-                Err(DeviceError::new(error_kind(kind), message))
+                let kind = error_kind(kind);
+                if kind == ErrorKind::StateLost {
+                    state.forget(&pending.effect);
+                }
+                Err(DeviceError::new(kind, message))
             }
-            message => Ok(Answer { message, body, parts: pending.parts }),
+            message => {
+                let new_weight_bytes = state.apply(pending.effect, &message);
+                Ok(Answer { message, body, parts: pending.parts, new_weight_bytes })
+            }
         };
+        drop(state);
+        self.shared.outgoing.notify_one();
         let _ = pending.answer.send(answer);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Programs and tensors as the wire has them, and back, with everything checked on the way in.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,9 +8,10 @@ use holdfast_graph::{DataType, Dim, Tensor, Value};
 use holdfast_wire::{self as wire, BodyWriter, OutputTensor, TensorShape, TensorSlice};
 
 use super::state::LoadedSegment;
+use super::timeouts::LONGEST;
 use crate::check::{check_fits, fits, no_such};
 use crate::error::DeviceError;
-use crate::program::{Input, Output, Program, Returned, StepTiming};
+use crate::program::{Input, Program, Returned, StepTiming};
 use crate::segment::SegmentId;
 
 /// The element types that the engine in a browser takes.
@@ -29,11 +30,20 @@ const DTYPES: [DataType; 12] = [
     DataType::Bool,
 ];
 
-/// A program for the wire: its steps, its body, and how many bytes its inputs have.
+/// A program for the wire.
 pub(crate) struct Encoded {
     pub(crate) steps: Vec<wire::Step>,
     pub(crate) body: Vec<Bytes>,
+    /// How many bytes its inputs have.
     pub(crate) input_bytes: u64,
+    /// What comes back, step by step, and how it has to be.
+    pub(crate) returns: Vec<Returns>,
+}
+
+/// An output that has to come back.
+pub(crate) struct Returns {
+    step: usize,
+    declared: Value,
 }
 
 /// Encodes a program, after checking all that can be checked on this side.
@@ -43,6 +53,7 @@ pub(crate) fn encode_program(
 ) -> Result<Encoded, DeviceError> {
     let mut body = BodyWriter::default();
     let mut steps = Vec::new();
+    let mut returns = Vec::new();
     let mut input_bytes = 0;
     for (number, step) in program.steps.iter().enumerate() {
         let Some(segment) = segments.get(&step.segment) else {
@@ -88,8 +99,11 @@ pub(crate) fn encode_program(
         }
         let mut outputs = Vec::new();
         for (name, output) in &step.outputs {
-            if !segment.outputs.iter().any(|declared| declared.name == *name) {
-                return Err(no_such(&segment.outputs, name, number, "output"));
+            let declared = segment.outputs.iter().find(|declared| declared.name == *name);
+            let declared =
+                declared.ok_or_else(|| no_such(&segment.outputs, name, number, "output"))?;
+            if output.is_returned() {
+                returns.push(Returns { step: number, declared: declared.clone() });
             }
             let to = wire::Output {
                 returned: output.is_returned(),
@@ -101,7 +115,7 @@ pub(crate) fn encode_program(
         let early = !is_last && step.outputs.iter().any(|(_, output)| output.is_returned());
         steps.push(wire::Step { segment: step.segment.0.to_string(), inputs, outputs, early });
     }
-    Ok(Encoded { steps, body: body.finish(), input_bytes })
+    Ok(Encoded { steps, body: body.finish(), input_bytes, returns })
 }
 
 /// Puts a tensor into a body.
@@ -127,11 +141,10 @@ pub(crate) fn read_tensor(slice: &TensorSlice, body: &Bytes) -> Result<Tensor, S
     Tensor::new(dtype, dims, bytes).map_err(|error| error.to_string())
 }
 
-/// The outputs that a lane sent, in the order in which the program names them; all that it was
-/// to return and nothing else, each as its segment declares it.
+/// The outputs that a lane sent: all that were to come back and nothing else, each as its segment
+/// declares it. The error says how the lane broke the protocol.
 pub(crate) fn read_outputs(
-    program: &Program,
-    segments: &HashMap<SegmentId, LoadedSegment>,
+    returns: &[Returns],
     sent: &[(Vec<OutputTensor>, Bytes)],
 ) -> Result<Vec<Returned>, String> {
     let mut arrived: HashMap<(usize, &str), Tensor> = HashMap::new();
@@ -141,25 +154,19 @@ pub(crate) fn read_outputs(
         }
     }
     let mut returned = Vec::new();
-    for (number, step) in program.steps.iter().enumerate() {
-        for (name, _) in step.outputs.iter().filter(|(_, output)| output.is_returned()) {
-            let tensor = arrived
-                .remove(&(number, name.as_str()))
-                .ok_or_else(|| format!("output `{name}` of step {number} is missing"))?;
-            let declared = segments
-                .get(&step.segment)
-                .and_then(|segment| segment.outputs.iter().find(|declared| declared.name == *name));
-            if let Some(declared) = declared
-                && !fits(declared, Some(tensor.dtype()), tensor.dims())
-            {
-                return Err(format!(
-                    "output `{name}` of step {number} is {declared}, but the lane sent {}{:?}",
-                    tensor.dtype(),
-                    tensor.dims()
-                ));
-            }
-            returned.push(Returned { step: number, name: name.clone(), tensor });
+    for Returns { step, declared } in returns {
+        let name = &declared.name;
+        let tensor = arrived
+            .remove(&(*step, name.as_str()))
+            .ok_or_else(|| format!("output `{name}` of step {step} is missing"))?;
+        if !fits(declared, Some(tensor.dtype()), tensor.dims()) {
+            return Err(format!(
+                "output `{name}` of step {step} is {declared}, but the lane sent {}{:?}",
+                tensor.dtype(),
+                tensor.dims()
+            ));
         }
+        returned.push(Returned { step: *step, name: name.clone(), tensor });
     }
     match arrived.into_keys().next() {
         Some((step, name)) => Err(format!("nobody asked for output `{name}` of step {step}")),
@@ -167,34 +174,48 @@ pub(crate) fn read_outputs(
     }
 }
 
-/// A lane's account of its time.
-pub(crate) fn read_steps(steps: &[wire::StepTiming]) -> Vec<StepTiming> {
-    let timing = |step: &wire::StepTiming| StepTiming {
-        run: milliseconds(step.run_ms),
-        readback: milliseconds(step.readback_ms),
+/// A lane's account of its time, one for each step.
+pub(crate) fn read_steps(
+    sent: &[wire::StepTiming],
+    steps: usize,
+) -> Result<Vec<StepTiming>, String> {
+    if sent.len() != steps {
+        return Err(format!("times of {} steps for a program of {steps}", sent.len()));
+    }
+    let timing = |step: &wire::StepTiming| {
+        let (run, readback) = (milliseconds(step.run_ms)?, milliseconds(step.readback_ms)?);
+        Ok(StepTiming { run, readback })
     };
-    steps.iter().map(timing).collect()
+    sent.iter().map(timing).collect()
 }
 
-/// Milliseconds as a lane tells them.
-pub(crate) fn milliseconds(value: f64) -> Duration {
-    Duration::try_from_secs_f64(value / 1e3).unwrap_or_default()
+/// A time as a lane tells it.
+pub(crate) fn milliseconds(value: f64) -> Result<Duration, String> {
+    let time = Duration::try_from_secs_f64(value / 1e3).ok().filter(|time| *time <= LONGEST);
+    time.ok_or_else(|| format!("{value} ms is no time that anything took"))
 }
 
-/// Shapes for a first run on zeros: what is bound, else what is usual. Empty where a type or a
+/// What a segment takes or gives, with the sizes that its dimensions were bound to.
+pub(crate) fn bind(values: Vec<Value>, bound: &BTreeMap<String, usize>) -> Vec<Value> {
+    let bind = |dim: Dim| match dim {
+        Dim::Named(name) => bound.get(&name).map_or(Dim::Named(name), |&size| Dim::Fixed(size)),
+        other => other,
+    };
+    let value = |value: Value| Value {
+        dims: value.dims.map(|dims| dims.into_iter().map(bind).collect()),
+        ..value
+    };
+    values.into_iter().map(value).collect()
+}
+
+/// Shapes for a first run on zeros: what is fixed, else what is usual. Empty where a type or a
 /// shape is not known.
-pub(crate) fn warm_up_shapes(
-    inputs: &[Value],
-    bound: &std::collections::BTreeMap<String, usize>,
-) -> Vec<TensorShape> {
+pub(crate) fn warm_up_shapes(inputs: &[Value]) -> Vec<TensorShape> {
     const USUAL_LENGTH: u64 = 16;
     let size = |dim: &Dim| match dim {
         Dim::Fixed(size) => *size as u64,
-        Dim::Named(name) => bound.get(name).map_or_else(
-            || if name.contains("seq") || name.contains("len") { USUAL_LENGTH } else { 1 },
-            |&size| size as u64,
-        ),
-        Dim::Unknown => 1,
+        Dim::Named(name) if name.contains("seq") || name.contains("len") => USUAL_LENGTH,
+        Dim::Named(_) | Dim::Unknown => 1,
     };
     let shape = |value: &Value| {
         let dtype = value.dtype.filter(|dtype| DTYPES.contains(dtype))?;
@@ -202,12 +223,4 @@ pub(crate) fn warm_up_shapes(
         Some(TensorShape { name: value.name.clone(), dtype: dtype.name().to_owned(), dims })
     };
     inputs.iter().map(shape).collect::<Option<Vec<_>>>().unwrap_or_default()
-}
-
-/// What becomes of a tensor that a program kept: its name.
-pub(crate) fn kept_names(program: &Program) -> impl Iterator<Item = &crate::TensorId> {
-    program.steps.iter().flat_map(|step| &step.outputs).filter_map(|(_, output)| match output {
-        Output::Keep(id) | Output::ReturnAndKeep(id) => Some(id),
-        Output::Return | Output::Pass => None,
-    })
 }

@@ -24,6 +24,8 @@ pub struct Diagnostics {
     pub engine_restarts: u32,
     /// Why it was replaced the last time.
     pub last_loss: Option<String>,
+    /// What the lane complained of last, without a request that was the cause.
+    pub last_complaint: Option<String>,
     /// Answers to requests that had been given up.
     pub late_answers: u64,
     /// By the name of the message.

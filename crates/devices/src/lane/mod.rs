@@ -11,8 +11,11 @@ mod ask;
 mod connection;
 mod convert;
 mod diagnostics;
+mod effect;
+mod load;
 mod outbox;
 mod retries;
+mod run;
 mod state;
 mod timeouts;
 
@@ -21,12 +24,12 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use holdfast_graph::{Digest, Tensor, blob_name};
+use holdfast_graph::{Digest, Tensor};
 use holdfast_models::Store;
-use holdfast_wire::{Backend, BlobRef, BodyWriter, FromLane, Hello, ToLane};
+use holdfast_wire::{Backend, BodyWriter, FromLane, Hello, ToLane};
 use tokio::sync::{Notify, broadcast};
 
-pub use accept::{JoinError, Lanes};
+pub use accept::{JoinError, Lanes, secret};
 pub use connection::Link;
 pub use diagnostics::{Diagnostics, Operation};
 pub use retries::Retries;
@@ -38,9 +41,9 @@ use crate::device::{Device, DeviceInfo, Event, Loaded, Stats};
 use crate::error::{DeviceError, ErrorKind};
 use crate::program::{Outcome, Program, RequestId, TensorId};
 use crate::segment::{Segment, SegmentId};
+use effect::Effect;
 use retries::{if_busy, if_lost_or_busy, retry};
-use state::{LoadedSegment, State};
-use timeouts::Slowest;
+use state::State;
 
 /// How lanes are treated.
 #[derive(Clone, Debug)]
@@ -98,6 +101,15 @@ pub(crate) struct Shared {
     /// Never held while anything is awaited.
     state: Mutex<State>,
 }
+
+impl Shared {
+    fn info(&self) -> Arc<DeviceInfo> {
+        lock(&self.info).clone()
+    }
+}
+
+/// What is assumed of a tensor that the lane made: only the lane knows how large it is.
+const UNKNOWN_BYTES: u64 = 64 << 20;
 
 impl Lane {
     fn new(
@@ -212,64 +224,43 @@ impl Lane {
 #[async_trait]
 impl Device for Lane {
     fn info(&self) -> Arc<DeviceInfo> {
-        lock(&self.shared.info).clone()
+        self.shared.info()
     }
 
     async fn load(&self, segment: Segment) -> Result<Loaded, DeviceError> {
-        let id = segment.id();
-        let turn = lock(&self.shared.loading).entry(id).or_default().clone();
-        let loaded = {
-            let _one_at_a_time = turn.lock().await;
-            match self.loaded(id) {
-                Some(loaded) => Ok(loaded),
-                None => {
-                    let attempts = self.shared.options.retries.load;
-                    retry(attempts, if_lost_or_busy, || self.load_once(&segment)).await
-                }
-            }
-        };
-        let mut loading = lock(&self.shared.loading);
-        // This one and the map's: nobody else waits.
-        if Arc::strong_count(&turn) <= 2 {
-            loading.remove(&id);
-        }
-        loaded
+        self.load_segment(segment).await
     }
 
     async fn unload(&self, segment: SegmentId) -> Result<(), DeviceError> {
         self.known_segment(segment)?;
-        let timeout = self.shared.options.timeouts.for_transfer(0);
+        // From now on nobody gets to use it here, whatever becomes of it there.
+        self.state().let_go(segment);
+        let patience = self.shared.options.timeouts.for_transfer(0);
         let message = |request| ToLane::Unload { request, segment: segment.0.to_string() };
-        self.ask("unload", message, vec![], timeout).await?;
-        let mut state = self.state();
-        if let Some(unloaded) = state.segments.remove(&segment) {
-            state.forbid(unloaded.blobs.into_iter().map(|(digest, _)| digest));
-        }
-        Ok(())
+        self.ask("unload", message, vec![], patience, Effect::None).await.map(drop)
     }
 
     async fn put(&self, id: TensorId, tensor: Tensor) -> Result<(), DeviceError> {
-        let timeout = self.shared.options.timeouts.for_transfer(tensor.bytes().len() as u64);
-        retry(self.shared.options.retries.transfer, if_lost_or_busy, || async {
+        let bytes = tensor.bytes().len() as u64;
+        let patience = self.shared.options.timeouts.for_transfer(bytes);
+        let attempts = self.shared.options.retries.transfer;
+        let put = || async {
             let mut body = BodyWriter::default();
             let value = convert::push_tensor(&mut body, &tensor)?;
             let message = |request| ToLane::Put { request, tensor: id.0.clone(), value };
-            self.ask("put", message, body.finish(), timeout).await
-        })
-        .await?;
-        let mut state = self.state();
-        state.lost_tensors.remove(&id);
-        state.tensors.insert(id);
-        Ok(())
+            let effect = Effect::Puts(id.clone(), bytes);
+            self.ask("put", message, body.finish(), patience, effect).await
+        };
+        retry(attempts, if_lost_or_busy, put).await.map(drop)
     }
 
     async fn get(&self, id: &TensorId) -> Result<Tensor, DeviceError> {
         self.known_tensor(id)?;
-        // How large it is, only the lane knows.
-        let timeout = self.shared.options.timeouts.for_transfer(self.shared.options.tensor_bytes);
+        let known = self.state().tensors.get(id).copied().flatten();
+        let patience = self.shared.options.timeouts.for_transfer(known.unwrap_or(UNKNOWN_BYTES));
         let message = |request| ToLane::Get { request, tensor: id.0.clone() };
         let answer = retry(self.shared.options.retries.transfer, if_busy, || {
-            self.ask("get", message, vec![], timeout)
+            self.ask("get", message, vec![], patience, Effect::Gets(id.clone()))
         })
         .await?;
         match &answer.message {
@@ -282,11 +273,10 @@ impl Device for Lane {
 
     async fn drop_tensor(&self, id: &TensorId) -> Result<(), DeviceError> {
         self.known_tensor(id)?;
-        let timeout = self.shared.options.timeouts.for_transfer(0);
-        let message = |request| ToLane::Drop { request, tensor: id.0.clone() };
-        self.ask("drop", message, vec![], timeout).await?;
         self.state().tensors.remove(id);
-        Ok(())
+        let patience = self.shared.options.timeouts.for_transfer(0);
+        let message = |request| ToLane::Drop { request, tensor: id.0.clone() };
+        self.ask("drop", message, vec![], patience, Effect::None).await.map(drop)
     }
 
     async fn run(&self, program: Program) -> Result<Outcome, DeviceError> {
@@ -307,9 +297,9 @@ impl Device for Lane {
     }
 
     async fn stats(&self) -> Result<Stats, DeviceError> {
-        let timeout = self.shared.options.timeouts.for_transfer(0);
-        let answer =
-            self.ask("stats", |request| ToLane::Stats { request }, vec![], timeout).await?;
+        let patience = self.shared.options.timeouts.for_transfer(0);
+        let message = |request| ToLane::Stats { request };
+        let answer = self.ask("stats", message, vec![], patience, Effect::None).await?;
         let FromLane::Stats { stats, .. } = answer.message else {
             return Err(self.broke_protocol("`stats` answered by something else".to_owned()));
         };
@@ -333,153 +323,6 @@ impl Device for Lane {
 }
 
 impl Lane {
-    /// What is there already.
-    fn loaded(&self, id: SegmentId) -> Option<Loaded> {
-        let state = self.state();
-        let segment = state.segments.get(&id)?;
-        Some(Loaded {
-            id,
-            inputs: segment.inputs.clone(),
-            outputs: segment.outputs.clone(),
-            weight_bytes: segment.blobs.iter().map(|(_, bytes)| bytes).sum(),
-            new_weight_bytes: 0,
-            downloaded_bytes: 0,
-            took: Duration::ZERO,
-            first_run: None,
-            placement: segment.placement.clone(),
-        })
-    }
-
-    async fn load_once(&self, segment: &Segment) -> Result<Loaded, DeviceError> {
-        let started = Instant::now();
-        let id = segment.id();
-        let (store, stored) = (self.shared.store.clone(), segment.graph.clone());
-        // Reads and checks every weight, which also warms the pages that are sent next.
-        let opened = tokio::task::spawn_blocking(move || {
-            let model = store.open_graph(&stored)?;
-            Ok::<_, holdfast_models::StoreError>((model, store.blob(&stored.graph)?.len() as u64))
-        });
-        let failed =
-            |error| DeviceError::caused(ErrorKind::Device, "loading was interrupted", error);
-        let in_store =
-            |error| DeviceError::caused(ErrorKind::Caller, "cannot read the segment", error);
-        let (model, graph_bytes) = opened.await.map_err(failed)?.map_err(in_store)?;
-        let (inputs, outputs) = (model.inputs(), model.outputs());
-
-        let mut blobs: Vec<(Digest, u64)> =
-            segment.graph.weights.iter().map(|weight| (weight.content, weight.bytes)).collect();
-        blobs.sort();
-        blobs.dedup();
-        let warm_up = match self.backend() {
-            Backend::Wasm => Vec::new(),
-            Backend::Webgpu | Backend::Webnn => convert::warm_up_shapes(&inputs, &segment.dims),
-        };
-        let reference =
-            |&(digest, byte_len): &(Digest, u64)| BlobRef { name: blob_name(&digest), byte_len };
-        let graph = (segment.graph.graph, graph_bytes);
-        let message = |request| ToLane::Load {
-            request,
-            segment: id.0.to_string(),
-            graph: reference(&graph),
-            weights: blobs.iter().map(reference).collect(),
-            dims: segment.dims.iter().map(|(name, &size)| (name.clone(), size as u64)).collect(),
-            warm_up,
-            outputs: outputs.iter().map(|output| output.name.clone()).collect(),
-        };
-        let needed: Vec<Digest> =
-            blobs.iter().map(|(digest, _)| *digest).chain([graph.0]).collect();
-        self.state().allow(needed.iter().copied());
-        let permission = Permission { lane: self, digests: needed };
-        let timeout = self.shared.options.timeouts.for_load(segment.kind);
-        let answer = self.ask("load", message, vec![], timeout).await?;
-        drop(permission);
-        let FromLane::Loaded { traffic, warm_up_ms, placement, .. } = answer.message else {
-            return Err(self.broke_protocol("`load` answered by something else".to_owned()));
-        };
-
-        let mut state = self.state();
-        let held: std::collections::HashSet<Digest> = state
-            .segments
-            .values()
-            .flat_map(|segment| segment.blobs.iter().map(|(digest, _)| *digest))
-            .collect();
-        let new = blobs.iter().filter(|(digest, _)| !held.contains(digest));
-        let loaded = Loaded {
-            id,
-            inputs: inputs.clone(),
-            outputs: outputs.clone(),
-            weight_bytes: blobs.iter().map(|(_, bytes)| bytes).sum(),
-            new_weight_bytes: new.map(|(_, bytes)| bytes).sum(),
-            downloaded_bytes: traffic.downloaded_bytes,
-            took: started.elapsed(),
-            first_run: warm_up_ms.map(convert::milliseconds),
-            placement: placement.clone(),
-        };
-        state.lost_segments.remove(&id);
-        state.allow(blobs.iter().map(|(digest, _)| *digest));
-        let kind = segment.kind;
-        let segment = LoadedSegment { inputs, outputs, blobs, kind, placement, slowest: None };
-        state.segments.insert(id, segment);
-        Ok(loaded)
-    }
-
-    async fn run_once(&self, program: &Program, arrived: Instant) -> Result<Outcome, DeviceError> {
-        for step in &program.steps {
-            self.known_segment(step.segment)?;
-            for (_, input) in &step.inputs {
-                if let crate::Input::Kept(id) = input {
-                    self.known_tensor(id)?;
-                }
-            }
-        }
-        let timeouts = &self.shared.options.timeouts;
-        let (encoded, patience) = {
-            let state = self.state();
-            let encoded = convert::encode_program(program, &state.segments)?;
-            let segments =
-                program.steps.iter().filter_map(|step| state.segments.get(&step.segment));
-            let patience: Duration = segments
-                .map(|segment| timeouts.for_run(segment.kind, encoded.input_bytes, segment.slowest))
-                .sum();
-            // Those that wait before it may take as long.
-            (encoded, patience * (1 + state.pending.len() as u32))
-        };
-        let limit = program
-            .deadline
-            .map_or(patience, |deadline| deadline.saturating_sub(arrived.elapsed()));
-        let (steps, input_bytes) = (encoded.steps, encoded.input_bytes);
-        let message = |request| ToLane::Run { request, deadline_ms: 0, steps };
-        let answer = self.ask_run(&program.request, message, encoded.body, limit).await?;
-        let FromLane::Outcome { outputs, queued_ms, steps, .. } = answer.message else {
-            return Err(self.broke_protocol("`run` answered by something else".to_owned()));
-        };
-        let mut sent = answer.parts;
-        sent.push((outputs, answer.body));
-        let mut state = self.state();
-        let returned = match convert::read_outputs(program, &state.segments, &sent) {
-            Ok(returned) => returned,
-            Err(lie) => {
-                drop(state);
-                return Err(self.broke_protocol(lie));
-            }
-        };
-        let steps = convert::read_steps(&steps);
-        for (step, timing) in program.steps.iter().zip(&steps) {
-            if let Some(segment) = state.segments.get_mut(&step.segment)
-                && segment.slowest.is_none_or(|slowest| slowest.took < timing.run)
-            {
-                segment.slowest = Some(Slowest { took: timing.run, input_bytes });
-            }
-        }
-        for id in convert::kept_names(program) {
-            state.lost_tensors.remove(id);
-            state.tensors.insert(id.clone());
-        }
-        drop(state);
-        let queued = convert::milliseconds(queued_ms);
-        Ok(Outcome { outputs: returned, steps, queued, device: self.info() })
-    }
-
     /// Whether a segment is there; the error says whether it was.
     fn known_segment(&self, id: SegmentId) -> Result<(), DeviceError> {
         let state = self.state();
@@ -495,7 +338,7 @@ impl Lane {
     /// Whether a tensor is there; the error says whether it was.
     fn known_tensor(&self, id: &TensorId) -> Result<(), DeviceError> {
         let state = self.state();
-        if state.tensors.contains(id) {
+        if state.tensors.contains_key(id) {
             Ok(())
         } else if state.lost_tensors.contains(id) {
             Err(lost(&format!("tensor `{id}`"), &state))
@@ -507,20 +350,9 @@ impl Lane {
     /// Ends a lane that broke the protocol: nothing that it says can be believed any more.
     fn broke_protocol(&self, how: String) -> DeviceError {
         let reason = format!("{} broke the protocol: {how}", self.info().name);
+        self.dismiss(&reason);
         self.end(&reason, ErrorKind::Protocol);
         DeviceError::new(ErrorKind::Protocol, reason)
-    }
-}
-
-/// Lets a lane fetch blobs for as long as a load goes on.
-struct Permission<'a> {
-    lane: &'a Lane,
-    digests: Vec<Digest>,
-}
-
-impl Drop for Permission<'_> {
-    fn drop(&mut self) {
-        self.lane.state().forbid(self.digests.drain(..));
     }
 }
 

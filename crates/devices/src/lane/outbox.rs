@@ -38,7 +38,9 @@ impl Outbox {
         body: &[Bytes],
     ) -> Result<(), FrameError> {
         let body_len: usize = body.iter().map(Bytes::len).sum();
-        let short = body_len <= FRAME_BODY_LIMIT;
+        // What lets something go must not overtake a long request that uses it.
+        let lets_go = matches!(message, ToLane::Unload { .. } | ToLane::Drop { .. });
+        let short = body_len <= FRAME_BODY_LIMIT && !lets_go;
         self.push(if short { Priority::Short } else { Priority::Long }, message, body)
     }
 

@@ -1,14 +1,15 @@
 //! What is known about a lane on this side of the socket.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use holdfast_graph::{Digest, Value};
-use holdfast_wire::{FromLane, OutputTensor, ToLane};
+use holdfast_wire::{FromLane, LoadPhase, OutputTensor, ToLane};
 use tokio::sync::{oneshot, watch};
 
 use super::diagnostics::Diagnostics;
+use super::effect::Effect;
 use super::outbox::Outbox;
 use super::timeouts::Slowest;
 use crate::error::{DeviceError, ErrorKind};
@@ -19,6 +20,8 @@ pub(crate) struct State {
     pub(crate) next_request: u64,
     /// Requests without an answer. They outlive connections.
     pub(crate) pending: BTreeMap<u64, Pending>,
+    /// What requests that were given up would have changed, until they are answered late.
+    pub(crate) abandoned: HashMap<u64, Effect>,
     /// What goes out on the present connection.
     pub(crate) outbox: Outbox,
     pub(crate) connection: Connection,
@@ -26,8 +29,8 @@ pub(crate) struct State {
     /// What was there before the engine was replaced, so that whoever asks for it learns why it
     /// is gone. Cleared by loading it again.
     pub(crate) lost_segments: HashSet<SegmentId>,
-    /// Tensors that the lane keeps.
-    pub(crate) tensors: HashSet<TensorId>,
+    /// Tensors that the lane keeps, and their bytes where they are known.
+    pub(crate) tensors: HashMap<TensorId, Option<u64>>,
     pub(crate) lost_tensors: HashSet<TensorId>,
     /// The blobs that the lane may fetch, by how many loads and segments need them.
     pub(crate) blobs: HashMap<Digest, usize>,
@@ -56,14 +59,20 @@ pub(crate) struct LoadedSegment {
     pub(crate) slowest: Option<Slowest>,
 }
 
+/// When there was progress last, and how far it was.
+pub(crate) type Progress = (Instant, Option<(LoadPhase, u64)>);
+
 /// A request without an answer.
 pub(crate) struct Pending {
     pub(crate) message: ToLane,
     pub(crate) body: Vec<Bytes>,
-    /// By when the answer has to be there, for runs.
-    pub(crate) deadline: Option<Instant>,
+    /// By when the answer has to be there, unless there is progress.
+    pub(crate) deadline: Instant,
+    /// How long it may take by itself, which those behind it have to wait.
+    pub(crate) patience: Duration,
+    pub(crate) effect: Effect,
     pub(crate) parts: Vec<(Vec<OutputTensor>, Bytes)>,
-    pub(crate) progress: watch::Sender<Instant>,
+    pub(crate) progress: watch::Sender<Progress>,
     pub(crate) answer: oneshot::Sender<Result<Answer, DeviceError>>,
 }
 
@@ -72,14 +81,16 @@ pub(crate) struct Answer {
     pub(crate) message: FromLane,
     pub(crate) body: Bytes,
     pub(crate) parts: Vec<(Vec<OutputTensor>, Bytes)>,
+    /// Bytes of weights that no segment loaded before had brought along.
+    pub(crate) new_weight_bytes: u64,
 }
 
 impl Pending {
     /// The message as it has to be sent now: with the time that is left.
     pub(crate) fn message_now(&self) -> ToLane {
         let mut message = self.message.clone();
-        if let (ToLane::Run { deadline_ms, .. }, Some(deadline)) = (&mut message, self.deadline) {
-            let left = deadline.saturating_duration_since(Instant::now());
+        if let ToLane::Run { deadline_ms, .. } = &mut message {
+            let left = self.deadline.saturating_duration_since(Instant::now());
             *deadline_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
         }
         message
@@ -107,11 +118,12 @@ impl State {
         State {
             next_request: 1,
             pending: BTreeMap::new(),
+            abandoned: HashMap::new(),
             outbox: Outbox::default(),
             connection: Connection::Down { since: Instant::now() },
             segments: HashMap::new(),
             lost_segments: HashSet::new(),
-            tensors: HashSet::new(),
+            tensors: HashMap::new(),
             lost_tensors: HashSet::new(),
             blobs: HashMap::new(),
             diagnostics: Diagnostics::default(),
@@ -120,42 +132,58 @@ impl State {
         }
     }
 
+    /// Whether no other connection has taken over.
+    pub(crate) fn is_current(&self, connection: u32) -> bool {
+        self.diagnostics.connections == connection
+    }
+
     pub(crate) fn is_up(&self) -> bool {
         matches!(self.connection, Connection::Up { .. })
     }
 
     /// Forgets what the lane had, and remembers that it had it.
     pub(crate) fn lose(&mut self, reason: &str) {
-        for (id, segment) in self.segments.drain() {
-            for (digest, _) in segment.blobs {
-                forbid(&mut self.blobs, digest);
-            }
-            self.lost_segments.insert(id);
+        // Only of the last loss: names may be new with every request.
+        if !self.segments.is_empty() {
+            let lost: Vec<_> = self.segments.drain().collect();
+            self.lost_segments = lost.iter().map(|(id, _)| *id).collect();
+            let blobs = lost.iter().flat_map(|(_, segment)| &segment.blobs);
+            self.forbid(blobs.map(|(digest, _)| *digest).collect());
         }
-        // Only of the last loss: names of tensors may be new with every request.
-        self.lost_tensors = self.tensors.drain().collect();
-        self.diagnostics.engine_restarts += 1;
+        if !self.tensors.is_empty() {
+            self.lost_tensors = self.tensors.drain().map(|(id, _)| id).collect();
+        }
+        self.abandoned.clear();
         self.diagnostics.last_loss = Some(reason.to_owned());
     }
 
-    pub(crate) fn allow(&mut self, digests: impl IntoIterator<Item = Digest>) {
+    /// Forgets a segment. Whether it was there.
+    pub(crate) fn let_go(&mut self, id: SegmentId) -> bool {
+        let Some(segment) = self.segments.remove(&id) else { return false };
+        self.forbid(segment.blobs.iter().map(|(digest, _)| *digest).collect());
+        true
+    }
+
+    /// How long those before a new request may take.
+    pub(crate) fn wait(&self) -> Duration {
+        let patience = self.pending.values().map(|pending| pending.patience);
+        patience.fold(Duration::ZERO, Duration::saturating_add)
+    }
+
+    pub(crate) fn allow(&mut self, digests: Vec<Digest>) {
         for digest in digests {
             *self.blobs.entry(digest).or_default() += 1;
         }
     }
 
-    pub(crate) fn forbid(&mut self, digests: impl IntoIterator<Item = Digest>) {
+    pub(crate) fn forbid(&mut self, digests: Vec<Digest>) {
         for digest in digests {
-            forbid(&mut self.blobs, digest);
-        }
-    }
-}
-
-fn forbid(blobs: &mut HashMap<Digest, usize>, digest: Digest) {
-    if let Some(count) = blobs.get_mut(&digest) {
-        *count -= 1;
-        if *count == 0 {
-            blobs.remove(&digest);
+            if let Some(count) = self.blobs.get_mut(&digest) {
+                *count -= 1;
+                if *count == 0 {
+                    self.blobs.remove(&digest);
+                }
+            }
         }
     }
 }

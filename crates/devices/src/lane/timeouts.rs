@@ -60,7 +60,7 @@ pub(crate) struct Slowest {
 impl Timeouts {
     /// For a load: how long without a sign of progress.
     pub(crate) fn for_load(&self, kind: ModelKind) -> Duration {
-        self.load.mul_f64(self.kind(kind))
+        scaled(self.load, self.kind(kind))
     }
 
     /// For a run with inputs of so many bytes.
@@ -71,28 +71,40 @@ impl Timeouts {
         slowest: Option<Slowest>,
     ) -> Duration {
         let large = if input_bytes >= self.large_input_bytes { self.large_input } else { 1.0 };
-        let unknown = self.run.mul_f64(self.kind(kind) * large);
+        let factor = self.kind(kind) * large;
+        let unknown = scaled(self.run, factor);
         let limit = slowest.map_or(unknown, |slowest| {
             // Attention takes time by the square of the input.
             let more = (input_bytes as f64 / slowest.input_bytes.max(1) as f64).max(1.0).powi(2);
-            let known = slowest.took.mul_f64((self.run_over_slowest * more).min(1e6));
-            known.max(self.run_at_least)
+            let known = scaled(slowest.took, self.run_over_slowest * more * factor);
+            // However long it may take by this reckoning, a hang has to be noticed some time.
+            known
+                .max(self.run_at_least)
+                .min(scaled(unknown.max(slowest.took), self.run_over_slowest))
         });
-        limit + self.moving(input_bytes)
+        limit.saturating_add(self.moving(input_bytes))
     }
 
     /// For a tensor put or got.
     pub(crate) fn for_transfer(&self, bytes: u64) -> Duration {
-        self.transfer + self.moving(bytes)
+        self.transfer.saturating_add(self.moving(bytes))
     }
 
     fn moving(&self, bytes: u64) -> Duration {
-        Duration::from_secs_f64(bytes as f64 / self.bytes_per_second.max(1.0))
+        scaled(Duration::from_secs(1), bytes as f64 / self.bytes_per_second.max(1.0))
     }
 
     fn kind(&self, kind: ModelKind) -> f64 {
         self.kinds.get(&kind).copied().unwrap_or(1.0)
     }
+}
+
+/// No wait is longer. Past this, clocks and timers overflow.
+pub(crate) const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// A duration times a factor, within what clocks can take.
+fn scaled(duration: Duration, factor: f64) -> Duration {
+    Duration::try_from_secs_f64(duration.as_secs_f64() * factor).unwrap_or(LONGEST).min(LONGEST)
 }
 
 #[cfg(test)]
@@ -124,6 +136,23 @@ mod tests {
     fn a_longer_input_gets_more_than_the_slowest_short_one() {
         assert_eq!(run(ModelKind::Text, 4000, Some((1000, 1000))), 320);
         assert_eq!(run(ModelKind::Text, 10, Some((1000, 1000))), 20);
+    }
+
+    #[test]
+    fn a_run_after_a_tiny_one_does_not_wait_for_days() {
+        assert_eq!(run(ModelKind::Text, 100_000, Some((300, 24))), 20 * 60);
+    }
+
+    #[test]
+    fn factors_count_for_segments_that_ran_before_too() {
+        assert_eq!(run(ModelKind::Generation, 1000, Some((1000, 1000))), 80);
+    }
+
+    #[test]
+    fn no_time_makes_it_overflow() {
+        let slowest = Slowest { took: Duration::MAX, input_bytes: 0 };
+        let limit = Timeouts::default().for_run(ModelKind::Text, u64::MAX, Some(slowest));
+        assert!(limit <= LONGEST * 2);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use holdfast_devices::lane::{Lane, LaneOptions, Lanes};
 use holdfast_devices::{Loaded, Program, Segment};
 use holdfast_graph::{DataType, Digest, Tensor, encode};
 use holdfast_models::{ImportOptions, Store, StoredGraph};
-use holdfast_server::{Server, ServerOptions};
+use holdfast_server::{Client, ClientError, Server, ServerOptions};
 use holdfast_testkit::{Builder, fixed};
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1;
@@ -64,6 +64,11 @@ impl Scene {
     /// The right `Host`.
     pub(crate) fn host(&self) -> String {
         self.address().to_string()
+    }
+
+    pub(crate) fn control(&self) -> Client {
+        let token = self.server.control_token().reveal();
+        Client::new(self.address(), token, self.server.fingerprint())
     }
 
     pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Response {
@@ -174,6 +179,25 @@ pub(crate) async fn request(
 /// What a future gives, within the limit.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, future).await.expect("it takes too long")
+}
+
+/// Waits until control says that the server is about to end.
+pub(crate) async fn drains(control: &Client) {
+    let refused = async {
+        loop {
+            match control.get("/control/status").await {
+                Ok(_) => {}
+                Err(ClientError::Refused { status, .. }) => break status,
+                Err(other) => panic!("the server went while something was under way: {other}"),
+            }
+        }
+    };
+    assert_eq!(within(refused).await, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+/// Waits until nobody listens there.
+pub(crate) async fn refuses(address: SocketAddr) {
+    within(async { while TcpStream::connect(address).await.is_ok() {} }).await;
 }
 
 /// Waits for a condition.

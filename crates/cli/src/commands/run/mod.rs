@@ -14,7 +14,7 @@ use holdfast_pool::{Answer, Request};
 use holdfast_server::ServerFile;
 
 use crate::args::{Global, RunArgs};
-use crate::output::{Spinner, plural};
+use crate::output::{self, Spinner, plural};
 use crate::place::{Place, pool_options};
 use report::{Memory, ModelReport, Report};
 
@@ -45,7 +45,10 @@ async fn place(
     spinner: Arc<Spinner>,
 ) -> anyhow::Result<Place> {
     let own_engine = args.threads.is_some() || global.onnxruntime.is_some();
-    if !own_engine && let Some(server) = ServerFile::find(&global.home()?).await {
+    if !own_engine && let Some(server) = ServerFile::find(&global.home()?) {
+        if args.browser.is_set() {
+            output::warn("a server runs, so what was said about the browser does not count");
+        }
         return Ok(Place::There(server));
     }
     let progress = Arc::new(move |text: &str| spinner.say(text.to_owned()));

@@ -30,7 +30,9 @@ pub(super) struct ModelReport {
     passed_over: Vec<PassedOver>,
     load: Duration,
     first_run: Option<Duration>,
+    first_run_error: Option<String>,
     downloaded_bytes: u64,
+    placement: Option<String>,
     weight_bytes: u64,
     new_weight_bytes: u64,
     times: Vec<Duration>,
@@ -68,7 +70,9 @@ impl ModelReport {
             passed_over: runs.last.passed_over,
             load: loaded.took,
             first_run: loaded.first_run,
+            first_run_error: loaded.first_run_error,
             downloaded_bytes: loaded.downloaded_bytes,
+            placement: loaded.placement,
             weight_bytes: loaded.weight_bytes,
             new_weight_bytes: loaded.new_weight_bytes,
             times: runs.times,
@@ -224,6 +228,9 @@ impl ModelReport {
         let DeviceInfo { name, engine, adapter, accelerated, .. } = self.device.as_ref();
         let accelerated = if *accelerated { "accelerated" } else { "no accelerator" };
         output::line(format!("  ran on {name}: {engine} on {adapter}, {accelerated}"))?;
+        if let Some(placement) = &self.placement {
+            output::line(format!("  not all of it: {placement}"))?;
+        }
         output::line("")
     }
 
@@ -257,7 +264,9 @@ impl ModelReport {
             }).collect::<Vec<_>>(),
             "load_ms": ms(&self.load),
             "warm_up_ms": self.first_run.as_ref().map(ms),
+            "warm_up_error": self.first_run_error,
             "downloaded_bytes": self.downloaded_bytes,
+            "placement": self.placement,
             "weight_bytes": self.weight_bytes,
             "new_weight_bytes": self.new_weight_bytes,
             "run_ms": self.times.iter().map(ms).collect::<Vec<_>>(),

@@ -1,0 +1,116 @@
+/* Sessions that are refused or fail half way leave nothing behind. */
+
+import type { Tensor } from "onnxruntime-web";
+import { describe, expect, it } from "vitest";
+import { EngineError } from "#engine/engine";
+import type { Ort } from "#engine/ort";
+import type { Place, Resident } from "#engine/place";
+import { Session } from "#engine/session";
+
+const FILES = {
+  segment: "s",
+  graph: new Uint8Array(0),
+  weights: [],
+  dims: {},
+  warmUp: [],
+  outputs: [],
+};
+
+interface Made {
+  options: Record<string, unknown>;
+  released: boolean;
+}
+
+/** ONNX Runtime as far as a session sees it, with one output of this type. */
+class ScriptedOrt {
+  readonly made: Made[] = [];
+  results: Record<string, { dispose(): void }> = {};
+  /** What it logs when it makes a session that may use the processor; null if it need not. */
+  placementLog: string[] | null = null;
+  readonly #output: string;
+
+  constructor(output = "float32") {
+    this.#output = output;
+  }
+
+  get ort(): Ort {
+    const create = async (_: unknown, options: Record<string, unknown>) => {
+      if (this.placementLog && options.extra && "session" in (options.extra as object)) {
+        throw new Error("nodes that are assigned to the default CPU EP");
+      }
+      const made: Made = { options, released: false };
+      this.made.push(made);
+      const value = { name: "y", isTensor: true, type: this.#output, shape: [1] };
+      return {
+        inputMetadata: [],
+        outputMetadata: [value],
+        run: async () => this.results,
+        release: async () => {
+          made.released = true;
+        },
+      };
+    };
+    return {
+      module: { InferenceSession: { create } },
+      logged: async (work: () => Promise<unknown>) => ({
+        result: await work(),
+        lines: this.placementLog ?? [],
+      }),
+    } as unknown as Ort;
+  }
+
+  get left(): Made[] {
+    return this.made.filter(({ released }) => !released);
+  }
+}
+
+function place(provider: string, receive: (output: Tensor) => Resident = () => ({}) as Resident) {
+  const outputLocation = (type: string) => {
+    if (type === "string") throw new EngineError("device", "strings cannot be sent");
+    return provider === "wasm" ? "cpu" : "gpu-buffer";
+  };
+  return { provider, outputLocation, receive } as unknown as Place;
+}
+
+describe("a session whose outputs cannot be sent", () => {
+  it.each(["wasm", "webgpu"])("is let go on %s", async (provider) => {
+    const scripted = new ScriptedOrt("string");
+    const made = Session.create(scripted.ort, place(provider), FILES);
+    await expect(made).rejects.toMatchObject({ kind: "device" });
+    expect(scripted.made).toHaveLength(1);
+    expect(scripted.left).toEqual([]);
+  });
+});
+
+it("is made quietly where the processor helps out, after it told where its nodes run", async () => {
+  const scripted = new ScriptedOrt();
+  const at = "VerifyEachNodeIsAssignedToAnEp]";
+  scripted.placementLog = [
+    `${at} Node(s) placed on [WebGpuExecutionProvider]. Number of nodes: 2`,
+    `${at}   Relu (a)`,
+    `${at}   Relu (b)`,
+    `${at} Node(s) placed on [CPUExecutionProvider]. Number of nodes: 1`,
+    `${at}   Hardmax (c)`,
+  ];
+  const session = await Session.create(scripted.ort, place("webgpu"), FILES);
+  expect(session.placement?.onProcessor).toEqual(["Hardmax"]);
+  const [talking, quiet] = scripted.made;
+  expect(talking).toMatchObject({ options: { logSeverityLevel: 0 }, released: true });
+  expect(quiet).toMatchObject({ options: { logSeverityLevel: 3 }, released: false });
+  expect(scripted.left).toHaveLength(1);
+});
+
+it("lets go of all outputs if one of them cannot be taken", async () => {
+  const scripted = new ScriptedOrt();
+  const gone: string[] = [];
+  for (const name of ["taken", "refused", "never looked at"]) {
+    scripted.results[name] = { dispose: () => gone.push(name) };
+  }
+  const receive = (output: Tensor) => {
+    if (output === (scripted.results.refused as unknown)) throw new Error("refused");
+    return { dispose: () => output.dispose() } as Resident;
+  };
+  const session = await Session.create(scripted.ort, place("wasm", receive), FILES);
+  await expect(session.run(new Map(), [])).rejects.toThrow("refused");
+  expect(gone).toEqual(["taken", "refused", "never looked at"]);
+});
