@@ -62,6 +62,9 @@ pub(super) async fn run(record: &mut Record, kind: Kind) -> Result<()> {
     for number in 0..TIMES {
         let once = subject.once(&mut tally, chance(), chance()).await;
         once.with_context(|| format!("{}, time {number}", kind.name()))?;
+        if (number + 1) % 10 == 0 {
+            println!("  {}: {} of {TIMES} times", kind.name(), number + 1);
+        }
     }
     tally.record(record, kind);
     rig.close(breakable.browser).await
