@@ -108,7 +108,7 @@ impl Pool {
             (self.options.progress)(&format!("measuring {}", lane.info().name));
             lane.calibrate()
                 .await
-                .map_err(|error| format!("it failed its first measurement: {}", chain(&error)))?;
+                .map_err(|error| format!("it failed its first measurement: {}", explain(&error)))?;
         }
         Ok(lane)
     }
@@ -136,7 +136,7 @@ impl Pool {
             };
             let link = lock(&self.door).clone().ok_or("there is no link to join by")?;
             let started = Started::start(options, &link, self.options.progress.clone()).await;
-            *browser = Some(started.map_err(|error| chain(&error))?);
+            *browser = Some(started.map_err(|error| explain(&error))?);
         }
         let started = browser.as_ref().ok_or("the browser is gone")?;
         (self.options.progress)(&format!("waiting for the browser's {} lane", backend.name()));
@@ -264,13 +264,13 @@ impl Failed {
             | ErrorKind::Memory
             | ErrorKind::Busy
             | ErrorKind::StateLost
-            | ErrorKind::Protocol => Failed::Choice(chain(&error)),
+            | ErrorKind::Protocol => Failed::Choice(explain(&error)),
         }
     }
 }
 
 /// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub fn explain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

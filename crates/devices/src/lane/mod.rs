@@ -28,6 +28,7 @@ use tokio::sync::{Notify, broadcast};
 
 pub use accept::{JoinError, Lanes};
 pub use connection::Link;
+pub use convert::read_tensor;
 pub use diagnostics::{Diagnostics, Operation};
 pub use retries::Retries;
 pub use timeouts::Timeouts;
