@@ -13,6 +13,7 @@ mod error;
 pub mod lane;
 mod memory;
 mod program;
+mod secret;
 mod segment;
 
 pub use calibration::{Calibration, calibrate};
@@ -22,4 +23,5 @@ pub use memory::{ProcessMemory, process_memory};
 pub use program::{
     Input, Outcome, Output, Program, RequestId, Returned, Step, StepTiming, TensorId,
 };
+pub use secret::Secret;
 pub use segment::{ModelKind, Segment, SegmentId};

@@ -59,7 +59,7 @@ impl Started {
             chosen.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?
         };
         progress(&format!("starting {chosen}"));
-        let page = holdfast_devices::lane::secret();
+        let page = holdfast_devices::Secret::random().reveal().to_owned();
         let link = format!("{link}&page={page}");
         let mut launch = Launch::new(chosen, link, options.guard.clone());
         launch.headless = options.headless;

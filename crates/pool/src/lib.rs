@@ -12,5 +12,5 @@ mod request;
 
 pub use browser::BrowserOptions;
 pub use choice::{Choice, Choices};
-pub use pool::{Pool, PoolOptions};
+pub use pool::{Pool, PoolOptions, explain};
 pub use request::{Answer, PassedOver, Request, RunError};

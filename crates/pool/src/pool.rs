@@ -269,7 +269,7 @@ impl Failed {
 }
 
 /// An error and its causes in one line.
-pub(crate) fn explain(error: &dyn std::error::Error) -> String {
+pub fn explain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use holdfast_devices::Secret;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 
 use crate::context::Context;
-use crate::secret::Secret;
 
 /// Why a request is turned away.
 #[derive(Debug)]

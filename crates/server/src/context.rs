@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use holdfast_devices::Secret;
 use holdfast_devices::lane::Lanes;
 use holdfast_pool::Pool;
 use tokio::sync::Semaphore;
@@ -10,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::assets::Assets;
-use crate::secret::Secret;
 use crate::site::Site;
 
 pub(crate) struct Context {

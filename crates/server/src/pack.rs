@@ -1,7 +1,7 @@
 //! A JSON header and the bytes of tensors in one HTTP body, laid out like a frame of the wire.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use holdfast_graph::{DataType, Tensor};
+use holdfast_graph::Tensor;
 use holdfast_wire::{BodyWriter, TensorSlice};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -35,14 +35,4 @@ pub(crate) fn unpack<H: DeserializeOwned>(packed: &Bytes) -> Result<(H, Bytes), 
 pub(crate) fn push(body: &mut BodyWriter, tensor: &Tensor) -> TensorSlice {
     let dims = tensor.dims().iter().map(|&dim| dim as u64).collect();
     body.push(tensor.dtype().name(), dims, tensor.bytes().clone())
-}
-
-/// A tensor out of a body.
-pub(crate) fn read(slice: &TensorSlice, body: &Bytes) -> Result<Tensor, String> {
-    let dtype = DataType::from_name(&slice.dtype)
-        .ok_or_else(|| format!("there is no element type `{}`", slice.dtype))?;
-    let dims = slice.dims.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
-    let dims = dims.map_err(|_| format!("no tensor has the dimensions {:?}", slice.dims))?;
-    let bytes = slice.bytes(body).map_err(|error| error.to_string())?;
-    Tensor::new(dtype, dims, bytes).map_err(|error| error.to_string())
 }

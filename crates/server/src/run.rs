@@ -6,9 +6,10 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use holdfast_devices::lane::read_tensor;
 use holdfast_devices::{DeviceInfo, Loaded, ModelKind, Outcome, Returned, StepTiming};
 use holdfast_models::StoredGraph;
-use holdfast_pool::{Answer, Choices, PassedOver, Request, RunError};
+use holdfast_pool::{Answer, Choices, PassedOver, Request, RunError, explain};
 use holdfast_wire::{BodyWriter, OutputTensor, TensorSlice};
 use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::ClientError;
 use crate::context::Context;
 use crate::file::ServerFile;
-use crate::pack::{pack, push, read, unpack};
+use crate::pack::{pack, push, unpack};
 
 /// Bytes of a request and of an answer: what a message to a lane may have, and its header.
 pub(crate) const BODY_BYTES: usize = (2 << 30) + (1 << 20);
@@ -92,7 +93,7 @@ fn encode_request(request: &Request) -> serde_json::Result<Bytes> {
 fn decode_request(packed: &Bytes) -> Result<Request, String> {
     let (header, body): (RequestHeader, Bytes) = unpack(packed)?;
     let input =
-        |(name, slice): (String, TensorSlice)| Ok::<_, String>((name, read(&slice, &body)?));
+        |(name, slice): (String, TensorSlice)| Ok::<_, String>((name, read_tensor(&slice, &body)?));
     Ok(Request {
         graph: header.graph,
         kind: header.kind,
@@ -125,7 +126,7 @@ fn encode_answer(answer: Answer) -> serde_json::Result<Bytes> {
 fn decode_answer(packed: &Bytes) -> Result<Answer, String> {
     let (header, body): (AnswerHeader, Bytes) = unpack(packed)?;
     let returned = |OutputTensor { step, name, value }: OutputTensor| {
-        Ok::<_, String>(Returned { step: step as usize, name, tensor: read(&value, &body)? })
+        Ok::<_, String>(Returned { step: step as usize, name, tensor: read_tensor(&value, &body)? })
     };
     let AnswerHeader { outputs, queued, steps, device, loaded, took, passed_over } = header;
     let outputs = outputs.into_iter().map(returned).collect::<Result<_, _>>()?;
@@ -135,15 +136,4 @@ fn decode_answer(packed: &Bytes) -> Result<Answer, String> {
 
 fn failure(status: StatusCode, why: String) -> Response {
     (status, why).into_response()
-}
-
-/// An error and its causes in one line.
-fn explain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    text
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use holdfast_devices::Secret;
 use holdfast_devices::lane::Lanes;
 use holdfast_pool::Pool;
 use rustls::pki_types::CertificateDer;
@@ -21,7 +22,6 @@ use crate::error::ServerError;
 use crate::file::ServerFile;
 use crate::listen;
 use crate::lock::Lock;
-use crate::secret::Secret;
 use crate::site::Site;
 use crate::tls::{self, Tls};
 

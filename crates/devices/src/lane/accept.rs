@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::connection::Link;
 use super::{Lane, LaneOptions, adapter};
 use crate::error::ErrorKind;
+use crate::secret::{Secret, is_same};
 
 /// All lanes that joined.
 pub struct Lanes {
@@ -68,7 +69,7 @@ impl Lanes {
 
     /// The lane that holds this key to its blobs.
     pub fn by_blob_key(&self, key: &str) -> Option<Lane> {
-        let is_it = |lane: &&Lane| constant_time_eq(&lane.shared.blob_key, key);
+        let is_it = |lane: &&Lane| is_same(&lane.shared.blob_key, key);
         self.joined().lanes.iter().find(is_it).cloned()
     }
 
@@ -137,7 +138,7 @@ impl Lanes {
         let mut joined = self.joined();
         if let Some(resume) = hello.resume.take() {
             let came_back = joined.lanes.iter().find(|lane| {
-                lane.gone().is_none() && constant_time_eq(&lane.shared.session, &resume.session)
+                lane.gone().is_none() && is_same(&lane.shared.session, &resume.session)
             });
             if let Some(lane) = came_back {
                 return Ok((lane.clone(), Some(resume)));
@@ -192,14 +193,6 @@ async fn read_hello(
 }
 
 /// What nobody can guess.
-pub fn secret() -> String {
-    let mut bytes = [0u8; 16];
-    getrandom::fill(&mut bytes).expect("the system has randomness");
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Compares without telling by the time it takes how much was right.
-fn constant_time_eq(left: &str, right: &str) -> bool {
-    left.len() == right.len()
-        && left.bytes().zip(right.bytes()).fold(0, |different, (a, b)| different | (a ^ b)) == 0
+pub(crate) fn secret() -> String {
+    Secret::random().reveal().to_owned()
 }

@@ -131,8 +131,8 @@ pub(crate) fn push_tensor(
     Ok(body.push(tensor.dtype().name(), dims, tensor.bytes().clone()))
 }
 
-/// A tensor out of a body. The error says how the lane broke the protocol.
-pub(crate) fn read_tensor(slice: &TensorSlice, body: &Bytes) -> Result<Tensor, String> {
+/// A tensor out of the body of a message. The error says how it does not lie there.
+pub fn read_tensor(slice: &TensorSlice, body: &Bytes) -> Result<Tensor, String> {
     let dtype = DataType::from_name(&slice.dtype)
         .ok_or_else(|| format!("there is no element type `{}`", slice.dtype))?;
     let dims = slice.dims.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();

@@ -29,8 +29,9 @@ use holdfast_models::Store;
 use holdfast_wire::{Backend, BodyWriter, FromLane, Hello, ToLane};
 use tokio::sync::{Notify, broadcast};
 
-pub use accept::{JoinError, Lanes, secret};
+pub use accept::{JoinError, Lanes};
 pub use connection::Link;
+pub use convert::read_tensor;
 pub use diagnostics::{Diagnostics, Operation};
 pub use retries::Retries;
 pub use timeouts::Timeouts;
