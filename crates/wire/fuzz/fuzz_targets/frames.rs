@@ -3,7 +3,7 @@
 //! How to run it (needs a nightly toolchain and `cargo install cargo-fuzz`), from `crates/wire`:
 //!
 //! ```text
-//! cargo run --example seeds -- fuzz/corpus/frames    # once
+//! cargo run --example frame_seeds -- fuzz/corpus/frames    # once
 //! cargo +nightly fuzz run frames -- -max_len=65536 -max_total_time=600
 //! ```
 
