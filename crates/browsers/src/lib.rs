@@ -1,6 +1,6 @@
 //! Real browsers: found, started on a link, owned and ended.
 //!
-//! An [`Installed`] browser is a program on this machine that [`find`] found; the Chromium from
+//! An [`Installed`] browser is a program on this machine that [`find()`] found; the Chromium from
 //! npm is one too, unpacked on first use. A [`Launch`] says how to start one: the link to open,
 //! a profile, with or without a window. A [`Browser`] is one that runs; whoever holds it owns
 //! the whole process tree, and closing or dropping it ends every process and removes a private
