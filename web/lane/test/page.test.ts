@@ -36,10 +36,11 @@ const CAPABILITIES: Capabilities = {
 describe("links", () => {
   test.each([
     ["#token=abc", { token: "abc", lanes: null, threads: null, page: null }],
+    ["#token=abc&page=mine", { token: "abc", lanes: null, threads: null, page: "mine" }],
     ["#token=abc&lanes=auto", { token: "abc", lanes: null, threads: null, page: null }],
     [
       "#token=abc&lanes=wasm,wasm,webgpu&threads=3",
-      { token: "abc", lanes: ["wasm", "wasm", "webgpu"], threads: 3 },
+      { token: "abc", lanes: ["wasm", "wasm", "webgpu"], threads: 3, page: null },
     ],
     ["#lanes=wasm", null],
     ["", null],

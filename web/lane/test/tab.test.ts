@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { pageId, takeLink } from "#lane/tab";
 
-const LINK = { token: "abc", lanes: null, threads: null };
+const LINK = { token: "abc", lanes: null, threads: null, page: null };
 let address = { hash: "#token=abc", pathname: "/join", search: "" };
 
 beforeEach(() => {
