@@ -126,7 +126,11 @@ impl Breakable {
                 ensure!(count > 0, "the engine had no GPU device: {done}");
             }
             Armed::Process(pid) => kill_process(pid, Signal::KILL)?,
-            Armed::Worker(worker) => self.devtools.start(&worker, "for (;;) {}"),
+            // In a task of the worker itself: one of the debugger keeps the worker alive, whatever
+            // the page does to end it.
+            Armed::Worker(worker) => {
+                self.devtools.start(&worker, "setTimeout(() => { for (;;) {} }, 0)");
+            }
             Armed::Socket => self.proxy.cut_after(chance % 100_000).await,
         }
         Ok(())

@@ -40,6 +40,8 @@ pub(super) async fn leak(record: &mut Record) -> Result<()> {
         lane.unload(loaded.id).await?;
         after.push(memory(&browser).await?.saturating_sub(base) as f64);
     }
+    let listed: Vec<String> = after.iter().map(|bytes| format!("{:.0}", bytes / MB)).collect();
+    println!("  MB after each: {}", listed.join(" "));
     let settled = after[SETTLED - 1];
     let ratio = after[TIMES - 1] / settled;
     let what = "MiniLM loaded, run and unloaded 30 times: memory at the end";

@@ -28,26 +28,33 @@ pub(crate) fn guard() -> ExitCode {
 pub(crate) fn run(record: &mut Record, only: &Only) -> Result<()> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // Saved as it goes: the whole suite takes half an hour.
     runtime.block_on(async {
         if only.wants("W1") {
             correctness::run(record).await?;
+            record.save()?;
         }
         if only.wants("W2") {
             overhead::run(record).await?;
+            record.save()?;
         }
         if only.wants("W3") {
             wire::run(record).await?;
+            record.save()?;
         }
         if only.wants("W4") {
             memory::leak(record).await?;
+            record.save()?;
         }
         if only.wants("W5") {
             memory::coming_back(record).await?;
+            record.save()?;
         }
         for fault in faults::Kind::ALL {
             // Minutes each, so that they can be asked for by themselves.
             if only.wants("W6") || only.names(fault.id()) {
                 loss::run(record, fault).await?;
+                record.save()?;
             }
         }
         Ok(())
