@@ -6,6 +6,7 @@
 mod compare;
 mod lane;
 mod machine;
+mod pool;
 mod python;
 mod record;
 mod spine;
@@ -23,18 +24,24 @@ fn main() -> Result<ExitCode> {
     if arguments == [lane::GUARD] {
         return Ok(lane::guard());
     }
-    // Memory is measured in processes of their own, which are this program again.
+    // Holdfast is killed in a process of its own.
+    if arguments == [pool::own_death::WORKING] {
+        return pool::own_death::work().map(|()| ExitCode::SUCCESS);
+    }
+    // What has to be apart is measured in processes of their own, which are this program again.
     if let [flag, part, rest @ ..] = arguments.as_slice()
         && flag == "--child"
     {
-        return spine::child(part, rest).map(|()| ExitCode::SUCCESS);
+        let done = if part == "bare" { pool::child(rest) } else { spine::child(part, rest) };
+        return done.map(|()| ExitCode::SUCCESS);
     }
     let (suite, only) = parse(&arguments)?;
     let mut record = Record::open(&suite)?;
     match suite.as_str() {
         "spine" => spine::run(&mut record, &only)?,
         "lane" => lane::run(&mut record, &only)?,
-        other => bail!("there is no suite `{other}`; there are: spine, lane"),
+        "pool" => pool::run(&mut record, &only)?,
+        other => bail!("there is no suite `{other}`; there are: spine, lane, pool"),
     }
     let path = record.save()?;
     record.print();

@@ -86,6 +86,8 @@ impl Record {
             holds,
         };
         println!("{}", row.line());
+        // One of an earlier run may have been taken over when the record was saved in between.
+        self.rows.retain(|earlier| earlier.id != row.id);
         self.rows.push(row);
     }
 

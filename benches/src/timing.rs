@@ -30,3 +30,29 @@ pub(crate) fn median(times: &mut [Duration]) -> Duration {
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
+
+/// The middle of some figures, and how far they are apart.
+pub(crate) struct Spread {
+    pub(crate) middle: f64,
+    /// A tenth of them is smaller.
+    low: f64,
+    /// A tenth of them is larger.
+    high: f64,
+}
+
+impl Spread {
+    pub(crate) fn of(figures: &mut [f64]) -> Spread {
+        figures.sort_unstable_by(f64::total_cmp);
+        let at = |part: f64| {
+            let last = figures.len().saturating_sub(1);
+            figures.get((last as f64 * part).round() as usize).copied().unwrap_or_default()
+        };
+        Spread { middle: at(0.5), low: at(0.1), high: at(0.9) }
+    }
+}
+
+impl std::fmt::Display for Spread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "eight of ten between {:.3} and {:.3}", self.low, self.high)
+    }
+}

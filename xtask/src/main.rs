@@ -3,6 +3,7 @@
 //! It needs nothing but cargo to start and has few dependencies, so that it compiles in seconds.
 
 mod bench;
+mod browsers;
 mod check;
 mod codegen;
 mod demo;

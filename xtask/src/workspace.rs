@@ -21,10 +21,11 @@ impl Workspace {
         if let Some(target) = shell.var_os("CARGO_TARGET_DIR") {
             shell.set_var("CARGO_TARGET_DIR", std::path::absolute(target)?);
         }
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .parent()
-            .context("xtask is not inside the workspace")?
-            .to_owned();
+        // Of the checkout that cargo was started in: two that share a target folder may share this
+        // program as well.
+        let manifest = shell.var_os("CARGO_MANIFEST_DIR").context("use `cargo xtask`")?;
+        let root =
+            Path::new(&manifest).parent().context("xtask is not inside the workspace")?.to_owned();
         shell.change_dir(&root);
         // This program is `<target>/<profile>/xtask`, however the target folder was chosen.
         let program = std::env::current_exe().context("cannot find this program's own path")?;

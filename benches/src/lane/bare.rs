@@ -105,28 +105,33 @@ impl Bare {
         Ok(started.elapsed())
     }
 
-    /// The time to send frames to the page, until it says that it has them.
-    pub(super) async fn send(&mut self, frames: &[Bytes]) -> Result<Duration> {
-        let bytes: usize = frames.iter().map(Bytes::len).sum();
-        self.order(json!({ "type": "receive", "bytes": bytes })).await?;
+    /// The time of one large message there and back.
+    pub(super) async fn echo(&mut self, bytes: &Bytes) -> Result<Duration> {
         let started = Instant::now();
-        for frame in frames {
-            self.socket.send(Message::Binary(frame.clone())).await?;
-        }
+        self.socket.send(Message::Binary(bytes.clone())).await?;
+        let back = self.binary().await?;
+        let took = started.elapsed();
+        ensure!(back == *bytes, "the echo is something else");
+        Ok(took)
+    }
+
+    /// The time to send one large message to the page, until it says that it has it.
+    pub(super) async fn send(&mut self, bytes: &Bytes) -> Result<Duration> {
+        self.order(json!({ "type": "receive", "bytes": bytes.len() })).await?;
+        let started = Instant::now();
+        self.socket.send(Message::Binary(bytes.clone())).await?;
         self.binary().await?;
         Ok(started.elapsed())
     }
 
-    /// The time from asking the page for frames until they are all here.
-    pub(super) async fn receive(&mut self, frames: usize, bytes: usize) -> Result<Duration> {
-        let order = json!({ "type": "send", "frames": frames, "bytes": bytes });
+    /// The time from asking the page for one large message until it is here.
+    pub(super) async fn receive(&mut self, byte_len: usize) -> Result<Duration> {
+        let order = json!({ "type": "send", "bytes": byte_len });
         let started = Instant::now();
         self.socket.send(Message::text(order.to_string())).await?;
-        for _ in 0..frames {
-            let frame = self.binary().await?;
-            ensure!(frame.len() == bytes, "a frame of {} bytes", frame.len());
-        }
+        let message = self.binary().await?;
         let took = started.elapsed();
+        ensure!(message.len() == byte_len, "a message of {} bytes", message.len());
         self.answer().await?;
         Ok(took)
     }

@@ -7,7 +7,7 @@ mod loss;
 mod memory;
 mod models;
 mod overhead;
-mod proxy;
+pub(crate) mod proxy;
 mod rig;
 mod wire;
 

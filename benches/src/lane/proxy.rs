@@ -13,7 +13,7 @@ use tokio::sync::watch;
 /// Longer than the headers of any request here.
 const HEAD_LIMIT: usize = 16 << 10;
 
-pub(super) struct Proxy {
+pub(crate) struct Proxy {
     port: u16,
     shared: Arc<Shared>,
     task: tokio::task::JoinHandle<()>,
@@ -26,7 +26,7 @@ struct Shared {
 }
 
 impl Proxy {
-    pub(super) async fn start(server: SocketAddr) -> Result<Proxy> {
+    pub(crate) async fn start(server: SocketAddr) -> Result<Proxy> {
         // Ports are rewritten in place, so they have to be of the same length.
         let listener = loop {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -49,13 +49,13 @@ impl Proxy {
     }
 
     /// The same link, by way of this proxy.
-    pub(super) fn link(&self, link: &str) -> String {
+    pub(crate) fn link(&self, link: &str) -> String {
         let (from, to) = (format!(":{}", self.shared.server.port()), format!(":{}", self.port));
         link.replacen(&from, &to, 1)
     }
 
     /// Cuts the lane's socket after so many bytes, and returns when it is cut.
-    pub(super) async fn cut_after(&self, bytes: u64) {
+    pub(crate) async fn cut_after(&self, bytes: u64) {
         let mut left = self.shared.left.subscribe();
         self.shared.left.send_replace(Some(bytes));
         // Taken back by the connection that was cut.

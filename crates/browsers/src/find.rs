@@ -1,26 +1,32 @@
 //! Finding the browsers of this machine.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::chromium;
+use crate::display::Display;
 use crate::error::BrowserError;
 use crate::installed::{Installed, Kind};
 use crate::packaged::packaged;
+use crate::{chromium, firefox, safari, webkit};
 
 /// What a search found.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// The browsers that can be launched, the preferred one first.
+    /// The browsers that are there, the preferred one first.
     pub browsers: Vec<Installed>,
     /// What was there but does not work, and why.
     pub notes: Vec<String>,
 }
 
 impl Found {
-    /// The preferred browser of a kind, or of any kind.
+    /// The preferred browser of a kind, or of any kind that can be launched.
     pub fn pick(&self, kind: Option<Kind>) -> Result<&Installed, BrowserError> {
-        let mut fitting = self.browsers.iter().filter(|each| kind.is_none_or(|k| each.kind == k));
+        let fits = |found: Kind| match kind {
+            Some(kind) => found == kind,
+            None => found.can_be_launched(),
+        };
+        let mut fitting = self.browsers.iter().filter(|each| fits(each.kind));
         fitting.next().ok_or_else(|| BrowserError::NotFound {
             wanted: kind.map_or("browser".to_owned(), |kind| kind.to_string()),
             notes: self.notes.iter().map(|note| format!("\n  {note}")).collect(),
@@ -33,7 +39,9 @@ impl Found {
 pub fn find(cache: &Path, progress: &dyn Fn(&str)) -> Found {
     let mut found = Found::default();
     let mut seen = HashSet::new();
-    for (kind, program) in chromium::candidates(&search_path()) {
+    let path = search_path();
+    let candidates = [chromium::candidates, firefox::candidates, webkit::candidates];
+    for (kind, program) in candidates.into_iter().flat_map(|candidates| candidates(&path)) {
         // One program often goes by several names.
         let real = program.canonicalize().unwrap_or(program.clone());
         if !program.is_file() || !seen.insert(real) {
@@ -41,17 +49,33 @@ pub fn find(cache: &Path, progress: &dyn Fn(&str)) -> Found {
         }
         match version_of(&program) {
             Ok((_, version)) => {
-                found.browsers.push(Installed { kind, program, version, libraries: None });
+                found.note(Ok(Installed { kind, program, version, libraries: None }));
             }
-            Err(error) => found.notes.push(with_sources(&error)),
+            Err(error) => found.note(Err(error)),
         }
     }
-    match packaged(cache, progress) {
-        Ok(browser) => found.browsers.push(browser),
-        Err(error) => found.notes.push(with_sources(&error)),
+    found.note(packaged(cache, progress));
+    if let Some(safari) = safari::find() {
+        found.note(safari);
     }
     found.browsers.sort_by_key(|browser| browser.kind);
     found
+}
+
+impl Found {
+    fn note(&mut self, found: Result<Installed, BrowserError>) {
+        match found {
+            // A script in the path and the program that it starts are one browser.
+            Ok(browser) => {
+                let is_same =
+                    |one: &Installed| (one.kind, &one.version) == (browser.kind, &browser.version);
+                if !self.browsers.iter().any(is_same) {
+                    self.browsers.push(browser);
+                }
+            }
+            Err(error) => self.notes.push(with_sources(&error)),
+        }
+    }
 }
 
 /// The browser at a path that the user named.
@@ -61,8 +85,16 @@ pub fn at(program: &Path) -> Result<Installed, BrowserError> {
 }
 
 fn version_of(program: &Path) -> Result<(Kind, String), BrowserError> {
-    let said = ask_version(program, None)?;
-    chromium::read_version(&said).ok_or_else(|| BrowserError::NotABrowser {
+    // MiniBrowser says nothing at all where it finds no display.
+    let needs_display = program.file_name().is_some_and(|name| name == webkit::PROGRAM);
+    let display = match needs_display && !Display::is_here() {
+        true => Some(Display::start_private()?),
+        false => None,
+    };
+    let environment = display.as_ref().map(Display::environment).unwrap_or_default();
+    let said = ask_version(program, &environment)?;
+    let read = [chromium::read_version, firefox::read_version, webkit::read_version];
+    read.into_iter().find_map(|read| read(&said)).ok_or_else(|| BrowserError::NotABrowser {
         program: program.to_owned(),
         said: said.chars().take(200).collect(),
     })
@@ -72,7 +104,7 @@ fn version_of(program: &Path) -> Result<(Kind, String), BrowserError> {
 #[cfg(not(windows))]
 pub(crate) fn ask_version(
     program: &Path,
-    libraries: Option<&Path>,
+    environment: &[(OsString, OsString)],
 ) -> Result<String, BrowserError> {
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
@@ -82,9 +114,7 @@ pub(crate) fn ask_version(
     let failed = |source| BrowserError::CannotStart { program: program.to_owned(), source };
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    if let Some(libraries) = libraries {
-        command.env("LD_LIBRARY_PATH", libraries);
-    }
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     let deadline = Instant::now() + LIMIT;
     let mut child = loop {
         match command.spawn() {
@@ -110,25 +140,30 @@ pub(crate) fn ask_version(
     Ok(String::from_utf8_lossy(&text).trim().to_owned())
 }
 
-/// On Windows a browser that is asked for its version opens a window instead. Its version is the
-/// name of the folder beside the program.
+/// On Windows a browser that is asked for its version opens a window instead. The version of those
+/// built on Chromium is the name of the folder beside the program; Firefox has it in a file.
 #[cfg(windows)]
 pub(crate) fn ask_version(
     program: &Path,
-    _libraries: Option<&Path>,
+    _environment: &[(OsString, OsString)],
 ) -> Result<String, BrowserError> {
     let failed = |source| BrowserError::CannotStart { program: program.to_owned(), source };
     let folder = program.parent().unwrap_or(Path::new("."));
+    if let Ok(about) = std::fs::read_to_string(folder.join("application.ini")) {
+        let version = about.lines().find_map(|line| line.strip_prefix("Version="));
+        return Ok(format!("Mozilla Firefox {}", version.unwrap_or_default().trim()));
+    }
     let mut names = std::fs::read_dir(folder)
         .map_err(failed)?
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned());
     let version =
         names.find(|name| name.split('.').count() == 4 && name.starts_with(char::is_numeric));
-    let name = if folder.components().any(|part| part.as_os_str() == "Google") {
-        "Google Chrome"
-    } else {
-        "Chromium"
+    let is_under = |name: &str| folder.components().any(|part| part.as_os_str() == name);
+    let name = match (is_under("Google"), is_under("Microsoft")) {
+        (true, _) => "Google Chrome",
+        (false, true) => "Microsoft Edge",
+        (false, false) => "Chromium",
     };
     Ok(format!("{name} {}", version.unwrap_or_default()))
 }
@@ -196,5 +231,25 @@ mod tests {
         assert_eq!(found.pick(None).unwrap().kind, Kind::Chrome);
         assert_eq!(found.pick(Some(Kind::Chrome)).unwrap().kind, Kind::Chrome);
         assert!(found.pick(Some(Kind::Packaged)).is_err());
+        // One that cannot be launched is taken only when it is asked for.
+        let found = Found { browsers: vec![browser(Kind::Safari)], notes: vec![] };
+        assert_eq!(found.pick(Some(Kind::Safari)).unwrap().kind, Kind::Safari);
+        assert!(found.pick(None).is_err());
+    }
+
+    #[test]
+    fn one_browser_by_two_paths_is_found_once_and_two_versions_are_found_twice() {
+        let browser = |program: &str, version: &str| Installed {
+            kind: Kind::Firefox,
+            program: PathBuf::from(program),
+            version: version.to_owned(),
+            libraries: None,
+        };
+        let mut found = Found::default();
+        found.note(Ok(browser("/usr/bin/firefox", "153.7.0esr")));
+        found.note(Ok(browser("/usr/bin/firefox-esr", "153.7.0esr")));
+        found.note(Ok(browser("/opt/firefox/firefox", "155.0")));
+        let programs: Vec<&Path> = found.browsers.iter().map(|b| b.program.as_path()).collect();
+        assert_eq!(programs, [Path::new("/usr/bin/firefox"), Path::new("/opt/firefox/firefox")]);
     }
 }

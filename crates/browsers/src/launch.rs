@@ -5,11 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::browser::Browser;
-use crate::chromium;
+use crate::display::Display;
 use crate::error::BrowserError;
 use crate::guard::Order;
 use crate::installed::{Installed, Kind};
-use crate::start_page;
+use crate::{chromium, firefox, start_page, webkit};
 
 /// A browser to start, on what, and how. It cannot be printed, because the link has a token.
 #[derive(Clone)]
@@ -50,29 +50,51 @@ impl Launch {
         if cfg!(not(unix)) {
             return Err(BrowserError::Unsupported);
         }
-        if !self.headless && !self.browser.kind.has_window() {
-            return Err(BrowserError::HeadlessOnly { kind: self.browser.kind });
+        let kind = self.browser.kind;
+        if !self.headless && !kind.has_window() {
+            return Err(BrowserError::HeadlessOnly { kind });
         }
-        let profile = Folder::make(&self.profile)?;
-        let address = start_page::write(profile.path(), &self.link)?;
-        let arguments = match self.browser.kind {
-            Kind::Chrome | Kind::Chromium | Kind::Packaged => {
-                chromium::arguments(&self, profile.path(), &address)
+        let needs_display = kind == Kind::WebKit;
+        let is_possible = if self.headless { Display::can_be_made() } else { Display::is_here() };
+        if needs_display && !is_possible {
+            return Err(BrowserError::NoDisplay { browser: self.browser.to_string() });
+        }
+        let folder = Folder::make(&self.profile)?;
+        let profile = folder.path();
+        let address = start_page::write(profile, &self.link)?;
+        let (arguments, mut environment) = match kind {
+            Kind::Chrome | Kind::Chromium | Kind::Edge | Kind::Packaged => {
+                (chromium::arguments(&self, profile, &address), libraries(&self.browser))
             }
+            Kind::Firefox => {
+                let written = firefox::write_settings(&self, profile);
+                written.map_err(|source| BrowserError::Profile {
+                    folder: profile.to_owned(),
+                    source,
+                })?;
+                (firefox::arguments(&self, profile, &address), firefox::environment())
+            }
+            Kind::WebKit => (webkit::arguments(&self, &address), webkit::environment()),
+            Kind::Safari => return Err(BrowserError::ByHand { kind }),
         };
-        let remove = match &profile {
+        if matches!(kind, Kind::Firefox | Kind::WebKit) {
+            environment.extend(home(profile, self.headless)?);
+        }
+        let display = (needs_display && self.headless).then(|| profile.join("display").into());
+        let remove = match &folder {
             Folder::Private(folder) => folder.path().to_owned(),
             Folder::Kept(folder) => folder.join(start_page::FILE_NAME),
         };
         let order = Order {
             program: self.browser.program.clone().into(),
             arguments,
-            environment: environment(&self.browser),
+            environment,
             remove: remove.into(),
+            display,
         };
-        let browser = Browser::start(self.browser, &self.guard, profile.path(), &order).await?;
+        let browser = Browser::start(self.browser, &self.guard, profile, &order).await?;
         // From here on the guard removes it.
-        profile.hand_over();
+        folder.hand_over();
         Ok(browser)
     }
 }
@@ -159,7 +181,8 @@ fn make_private_folder(folder: &Path) -> io::Result<PathBuf> {
     folder.canonicalize()
 }
 
-fn environment(browser: &Installed) -> Vec<(OsString, OsString)> {
+/// Where the libraries lie that a browser brings along.
+fn libraries(browser: &Installed) -> Vec<(OsString, OsString)> {
     const NAME: &str = "LD_LIBRARY_PATH";
     let Some(libraries) = &browser.libraries else { return Vec::new() };
     let mut path = libraries.clone().into_os_string();
@@ -168,4 +191,67 @@ fn environment(browser: &Installed) -> Vec<(OsString, OsString)> {
         path.push(more);
     }
     vec![(NAME.into(), path)]
+}
+
+/// The folders of a person, inside the profile: beside the profile that it is given, or where it
+/// takes none, a browser also writes into these. The home itself stays where a window is wanted,
+/// because the desktop keeps the key to its display there.
+fn home(profile: &Path, headless: bool) -> Result<Vec<(OsString, OsString)>, BrowserError> {
+    if cfg!(not(target_os = "linux")) {
+        return Ok(Vec::new());
+    }
+    const FOLDERS: [(&str, &str); 5] = [
+        ("HOME", "home"),
+        ("XDG_CACHE_HOME", "home/cache"),
+        ("XDG_CONFIG_HOME", "home/config"),
+        ("XDG_DATA_HOME", "home/data"),
+        ("XDG_STATE_HOME", "home/state"),
+    ];
+    let mut variables = Vec::new();
+    for (name, folder) in FOLDERS {
+        let folder = profile.join(folder);
+        std::fs::create_dir_all(&folder)
+            .map_err(|source| BrowserError::Profile { folder: folder.clone(), source })?;
+        if headless || name != "HOME" {
+            variables.push((name.into(), folder.into()));
+        }
+    }
+    Ok(variables)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A launch of a program that is not there.
+    pub(crate) fn a_launch(kind: Kind) -> Launch {
+        let browser = Installed {
+            kind,
+            program: PathBuf::from("/bin/browser"),
+            version: "147".to_owned(),
+            libraries: None,
+        };
+        let guard = GuardCommand { program: PathBuf::from("/bin/guard"), arguments: vec![] };
+        Launch::new(browser, "http://127.0.0.1:1/join", guard)
+    }
+
+    #[tokio::test]
+    async fn safari_has_to_be_opened_by_hand_and_that_is_said() {
+        let error = a_launch(Kind::Safari).start().await.unwrap_err();
+        assert!(matches!(error, BrowserError::ByHand { kind: Kind::Safari }), "{error}");
+        assert!(error.to_string().contains("holdfast serve"), "{error}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_person_s_folders_are_inside_the_profile() {
+        let profile = tempfile::tempdir().unwrap();
+        for (name, folder) in home(profile.path(), true).unwrap() {
+            let folder = PathBuf::from(folder);
+            assert!(folder.starts_with(profile.path()) && folder.is_dir(), "{name:?}");
+        }
+        let with_window = home(profile.path(), false).unwrap();
+        assert!(!with_window.iter().any(|(name, _)| name == "HOME"));
+        assert!(with_window.iter().any(|(name, _)| name == "XDG_DATA_HOME"));
+    }
 }

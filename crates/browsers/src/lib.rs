@@ -1,7 +1,7 @@
 //! Real browsers: found, started on a link, owned and ended.
 //!
-//! An [`Installed`] browser is a program on this machine that [`find()`] found; the Chromium from
-//! npm is one too, unpacked on first use. A [`Launch`] says how to start one: the link to open,
+//! An [`Installed`] browser is a program on this machine that [`find()`] found: Chrome, Chromium,
+//! Edge, Firefox, WebKitGTK; the Chromium from npm is one too, unpacked on first use. A [`Launch`] says how to start one: the link to open,
 //! a profile, with or without a window. A [`Browser`] is one that runs; whoever holds it owns
 //! the whole process tree, and closing or dropping it ends every process and removes a private
 //! profile.
@@ -29,16 +29,24 @@
 
 mod browser;
 mod chromium;
+mod display;
 mod error;
 mod exit;
 mod find;
+mod firefox;
 pub mod guard;
 mod installed;
 mod launch;
+#[cfg(unix)]
+mod orphan;
 mod packaged;
+mod places;
 mod processes;
+mod safari;
 mod sandbox;
 mod start_page;
+mod watch;
+mod webkit;
 
 pub use browser::{Browser, BrowserId};
 pub use error::BrowserError;
@@ -48,3 +56,4 @@ pub use installed::{Installed, Kind};
 pub use launch::{Backends, GuardCommand, Launch, Profile};
 pub use packaged::packaged;
 pub use processes::Process;
+pub use watch::{Health, Tab, Watch};

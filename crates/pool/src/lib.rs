@@ -1,16 +1,34 @@
 //! Picks what a model runs on, and runs it there.
 //!
 //! A [`Request`] names a model, its inputs and, in order, the [`Choice`]s of what to run it on.
-//! The [`Pool`] has the in-process engine and the lanes of browsers; it starts a browser when a
-//! choice needs one and none is there. The [`Answer`] says what computed it, and which choices
-//! were passed over and why.
+//! The [`Pool`] has the in-process engine and the lanes of browsers; it starts browsers when a
+//! choice needs one and none is there, more while work waits, and closes those that are idle. Requests wait in a bounded queue until a device is free;
+//! those for one model may run together. The [`Answer`] says what computed it, which choices were
+//! passed over and why, and which devices failed under it. [`Metrics`] say how the pool is.
 
-mod browser;
+mod account;
+mod batch;
+mod carry;
 mod choice;
+mod fleet;
+mod histogram;
+mod joining;
+mod metrics;
+mod placement;
 mod pool;
+mod prepare;
 mod request;
+mod scheduler;
+#[cfg(test)]
+mod scripted;
 
-pub use browser::BrowserOptions;
 pub use choice::{Choice, Choices};
-pub use pool::{Pool, PoolOptions, explain};
-pub use request::{Answer, PassedOver, Request, RunError};
+pub use fleet::BrowserOptions;
+pub use fleet::history::{ScalingEvent, ScalingStep};
+pub use fleet::metrics::{BrowserMetrics, BrowserState, Failing, FleetMetrics};
+pub use metrics::{
+    Batches, Connections, DeviceMetrics, LoadedModel, Metrics, ModelMetrics, QueueMetrics,
+    Throughput, Times, TimesMetrics,
+};
+pub use pool::{Pool, PoolOptions, QueueOptions, WhenFull, explain};
+pub use request::{Answer, Failure, PassedOver, Priority, Request, RunError};

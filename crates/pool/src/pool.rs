@@ -1,20 +1,27 @@
-//! The pool: the in-process engine, the lanes, and how a request finds its device.
+//! The pool: the in-process engine, the lanes, and the door for requests.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
 
+use futures_util::future::join_all;
 use holdfast_devices::cpu::{CpuEngine, CpuOptions, Target};
 use holdfast_devices::lane::{Lane, LaneOptions, Lanes};
-use holdfast_devices::{Device, DeviceError, ErrorKind, Loaded, Program, RequestId, Segment};
-use holdfast_graph::{Digest, Dim, Tensor, Value};
-use holdfast_models::{Store, StoredGraph};
+use holdfast_devices::{Device, DeviceError};
+use holdfast_models::Store;
 use holdfast_wire::Backend;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 
-use crate::browser::{BrowserOptions, Started, missing};
+use crate::carry::{Ways, carry};
 use crate::choice::Choice;
-use crate::request::{Answer, PassedOver, Request, RunError};
+use crate::fleet::{BrowserOptions, Fleet, missing, there};
+use crate::joining::Joining;
+use crate::metrics::Metrics;
+use crate::prepare::{Prepared, Preparer, Unprepared};
+use crate::request::{Answer, Request, RunError};
+use crate::scheduler::Scheduler;
+use crate::scheduler::member::MemberOptions;
+use crate::scheduler::queue::Wanted;
 
 /// How a pool works.
 #[derive(Clone)]
@@ -23,45 +30,107 @@ pub struct PoolOptions {
     pub cpu: CpuOptions,
     /// The lanes.
     pub lanes: LaneOptions,
-    /// The browser to start when none has joined; `None` to start none.
+    /// The browsers to start when none has joined; `None` to start none.
     pub browser: Option<BrowserOptions>,
+    /// What may wait.
+    pub queue: QueueOptions,
+    /// Rows of requests for one model that may run together; one for none.
+    pub max_batch: usize,
+    /// Bytes of models that the in-process engine may hold.
+    pub cpu_model_bytes: u64,
+    /// Bytes of models that a lane may hold.
+    pub lane_model_bytes: u64,
     /// Is told what takes long.
     pub progress: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
+/// What may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueOptions {
+    /// Requests that may be accepted and not answered yet.
+    pub limit: usize,
+    /// What happens to one more.
+    pub when_full: WhenFull,
+}
+
+/// What happens to a request when the queue is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It is refused.
+    Refuse,
+    /// It waits until there is room, for as long as its deadline allows.
+    Wait,
+}
+
+impl Default for QueueOptions {
+    fn default() -> QueueOptions {
+        QueueOptions { limit: 16_384, when_full: WhenFull::Refuse }
+    }
+}
+
+impl Default for PoolOptions {
+    /// The in-process engine, and browsers that join; none is started.
+    fn default() -> PoolOptions {
+        PoolOptions {
+            cpu: CpuOptions::default(),
+            lanes: LaneOptions::default(),
+            browser: None,
+            queue: QueueOptions::default(),
+            max_batch: 8,
+            cpu_model_bytes: machine_bytes().map_or(UNKNOWN_MACHINE, |bytes| bytes / 2),
+            lane_model_bytes: 2 << 30,
+            progress: Arc::new(|_| ()),
+        }
+    }
+}
+
+/// What the in-process engine may hold where the machine does not tell how much memory it has.
+const UNKNOWN_MACHINE: u64 = 4 << 30;
+
 /// Everything that runs models.
 pub struct Pool {
     engine: CpuEngine,
-    lanes: Arc<Lanes>,
+    joining: Arc<Joining>,
     options: PoolOptions,
-    store: Arc<Store>,
-    /// The link by which browsers join, once there is a server.
-    door: Mutex<Option<String>>,
-    browser: tokio::sync::Mutex<Option<Started>>,
-    /// Lanes are calibrated one at a time, so that they do not measure each other.
-    calibrating: tokio::sync::Mutex<()>,
-    lowered: Mutex<HashMap<LoweredKey, StoredGraph>>,
-    next_request: AtomicU64,
+    scheduler: Scheduler,
+    preparer: Preparer,
+    /// Room for requests that were accepted and not answered yet.
+    room: Semaphore,
+    arrivals: AtomicU64,
+    /// The browsers that it starts.
+    fleet: Option<Fleet>,
 }
-
-type LoweredKey = (Digest, Target, BTreeMap<String, usize>);
-
-/// Lowered graphs that are remembered. Past this all are forgotten: the store still has them.
-const LOWERED_LIMIT: usize = 1024;
 
 impl Pool {
     /// A pool over a store.
     pub fn new(store: Arc<Store>, options: PoolOptions) -> Result<Pool, DeviceError> {
+        let engine = CpuEngine::new(store.clone(), options.cpu.clone())?;
+        let scheduler = Scheduler::new(options.max_batch, options.progress.clone());
+        let slots = options.cpu.concurrency.max(1);
+        let member = MemberOptions {
+            choice: Choice::Cpu,
+            slots,
+            parallel: slots,
+            memory_bytes: options.cpu_model_bytes,
+            shares_weights: true,
+            steady: true,
+            browser: None,
+            page: None,
+        };
+        scheduler.attach(Arc::new(engine.clone()), member);
+        let lanes = Arc::new(Lanes::new(store.clone(), options.lanes.clone()));
+        let fleet = options.browser.clone().map(|browser| {
+            Fleet::new(browser, lanes.clone(), scheduler.clone(), options.progress.clone())
+        });
         Ok(Pool {
-            engine: CpuEngine::new(store.clone(), options.cpu.clone())?,
-            lanes: Arc::new(Lanes::new(store.clone(), options.lanes.clone())),
+            fleet,
+            joining: Arc::new(Joining::new(lanes, scheduler.clone(), options.clone())),
+            preparer: Preparer::new(engine.clone(), store),
+            engine,
+            scheduler,
+            room: Semaphore::new(options.queue.limit.min(Semaphore::MAX_PERMITS)),
+            arrivals: AtomicU64::new(0),
             options,
-            store,
-            door: Mutex::default(),
-            browser: tokio::sync::Mutex::default(),
-            calibrating: tokio::sync::Mutex::default(),
-            lowered: Mutex::default(),
-            next_request: AtomicU64::new(0),
         })
     }
 
@@ -72,200 +141,141 @@ impl Pool {
 
     /// The lanes that joined, for whoever takes connections in.
     pub fn lanes(&self) -> &Arc<Lanes> {
-        &self.lanes
+        &self.joining.lanes
     }
 
-    /// Tells by which link browsers join from now on.
+    /// Tells by which link browsers join from now on. Those that are to be there in any case are
+    /// started.
     pub fn open_door(&self, link: String) {
-        *lock(&self.door) = Some(link);
+        if let Some(fleet) = &self.fleet {
+            fleet.open_door(link);
+        }
     }
 
-    /// Runs a model on the first of the choices that can.
+    /// Runs a model. Dropping the future cancels it.
     pub async fn run(&self, request: &Request) -> Result<Answer, RunError> {
-        let mut passed_over = Vec::new();
-        for (choice, must_accelerate) in request.choices.in_order() {
-            match self.attempt(choice, must_accelerate, request).await {
-                Ok((loaded, outcome, took)) => {
-                    return Ok(Answer { outcome, loaded, took, passed_over });
-                }
-                Err(Failed::Request(error)) => return Err(error.into()),
-                Err(Failed::Choice(reason)) => passed_over.push(PassedOver { choice, reason }),
-            }
+        let result = self.admit_and_carry(request).await;
+        let account = &mut self.scheduler.state().account;
+        match &result {
+            Ok(answer) => account.answer(answer),
+            Err(error) => account.error(error),
         }
-        Err(RunError::NoDevice(passed_over))
+        result
+    }
+
+    /// Runs all of these at once. The answers are in the order of the requests.
+    pub async fn run_concurrent(&self, requests: &[Request]) -> Vec<Result<Answer, RunError>> {
+        let mut hold = Some(self.scheduler.hold());
+        let all = join_all(requests.iter().map(|request| self.run(request)));
+        tokio::pin!(all);
+        std::future::poll_fn(|context| {
+            let polled = all.as_mut().poll(context);
+            // All that can be in the queue by now is: what fits together can go together.
+            hold.take();
+            polled
+        })
+        .await
+    }
+
+    /// How the pool is.
+    pub fn metrics(&self) -> Metrics {
+        let limit = self.options.queue.limit;
+        let accepted = limit.saturating_sub(self.room.available_permits());
+        let fleet = self.fleet.as_ref().map(Fleet::metrics).unwrap_or_default();
+        Metrics::of(&self.scheduler.state(), accepted, limit, fleet)
+    }
+
+    async fn admit_and_carry(&self, request: &Request) -> Result<Answer, RunError> {
+        let arrival = self.arrivals.fetch_add(1, Ordering::Relaxed);
+        let _room = self.admit(request).await?;
+        carry(&self.scheduler, self, request, arrival).await
+    }
+
+    /// Makes room for a request.
+    async fn admit(&self, request: &Request) -> Result<SemaphorePermit<'_>, RunError> {
+        let full = || RunError::Full { limit: self.options.queue.limit };
+        if let Ok(room) = self.room.try_acquire() {
+            return Ok(room);
+        }
+        if self.options.queue.when_full == WhenFull::Refuse {
+            return Err(full());
+        }
+        let arrived = Instant::now();
+        let room = self.room.acquire();
+        let room = match request.deadline {
+            Some(deadline) => tokio::time::timeout(deadline, room)
+                .await
+                .map_err(|_| RunError::Expired(arrived.elapsed()))?,
+            None => room.await,
+        };
+        // It is never closed.
+        room.map_err(|_| full())
     }
 
     /// A lane on a backend: one that joined, or one of a browser that is started for it.
     pub async fn lane(&self, backend: Backend) -> Result<Lane, String> {
-        let lanes = self.lanes.all();
-        let there = lanes.iter().find(|lane| lane.backend() == backend && lane.is_connected());
-        let lane = match there {
-            Some(lane) => lane.clone(),
-            None => self.lane_of_started_browser(backend).await?,
+        let lane = match (there(self.lanes(), &self.scheduler, backend), &self.fleet) {
+            (Some(lane), _) => lane,
+            (None, Some(fleet)) => fleet.lane(backend).await?,
+            (None, None) => {
+                let told = self.lanes().all().iter().find_map(|lane| missing(lane, backend));
+                let nobody = || format!("no browser with {} has joined", backend.name());
+                return Err(told.unwrap_or_else(nobody));
+            }
         };
-        let _one_at_a_time = self.calibrating.lock().await;
-        if lane.info().calibration.is_none() {
-            (self.options.progress)(&format!("measuring {}", lane.info().name));
-            lane.calibrate()
-                .await
-                .map_err(|error| format!("it failed its first measurement: {}", explain(&error)))?;
-        }
+        self.joining.take_in(&lane).await?;
         Ok(lane)
     }
 
-    /// Ends what the pool started.
+    /// Ends what the pool started. Returns when no process and no profile of it is left.
     pub async fn close(&self) {
-        if let Some(started) = self.browser.lock().await.take() {
-            started.close(&self.lanes).await;
+        if let Some(fleet) = &self.fleet {
+            fleet.close().await;
         }
     }
+}
 
-    async fn lane_of_started_browser(&self, backend: Backend) -> Result<Lane, String> {
-        let mut browser = self.browser.lock().await;
-        if let Some(started) = browser.as_ref()
-            && started.has_ended().await
-        {
-            // Its lanes need not be waited for, and another one is started right away.
-            started.close(&self.lanes).await;
-            *browser = None;
+impl Ways for Pool {
+    async fn ensure(&self, wanted: Wanted) -> Result<(), String> {
+        if self.scheduler.serves(wanted) {
+            return Ok(());
         }
-        if browser.is_none() {
-            let joined = self.lanes.all();
-            let told = joined.iter().find_map(|lane| missing(lane, backend));
-            let Some(options) = &self.options.browser else {
-                return Err(told
-                    .unwrap_or_else(|| format!("no browser with {} has joined", backend.name())));
-            };
-            let link = lock(&self.door).clone().ok_or("there is no link to join by")?;
-            let started = Started::start(options, &link, self.options.progress.clone()).await;
-            *browser = Some(started.map_err(|error| explain(&error))?);
-        }
-        let started = browser.as_ref().ok_or("the browser is gone")?;
-        (self.options.progress)(&format!("waiting for the browser's {} lane", backend.name()));
-        started.lane(&self.lanes, backend).await
-    }
-
-    async fn attempt(
-        &self,
-        choice: Choice,
-        must_accelerate: bool,
-        request: &Request,
-    ) -> Result<(Loaded, holdfast_devices::Outcome, std::time::Duration), Failed> {
-        let (device, target): (Arc<dyn Device>, Target) = match choice {
-            Choice::Cpu => (Arc::new(self.engine.clone()), Target::Cpu),
+        match wanted.choice {
+            Choice::Cpu => Ok(()),
             Choice::Lane(backend) => {
-                let lane = self.lane(backend).await.map_err(Failed::Choice)?;
+                let lane = self.lane(backend).await?;
+                // Others that are there, or come, take part as well.
+                self.joining.want(backend);
                 let info = lane.info();
-                if must_accelerate && !info.accelerated {
-                    return Err(Failed::Choice(format!("{} is no accelerator", info.adapter)));
+                if wanted.accelerated && !info.accelerated {
+                    return Err(format!("{} is no accelerator", info.adapter));
                 }
-                let target = lane.target();
-                (Arc::new(lane), target)
-            }
-        };
-        // WebNN compiles for fixed sizes.
-        let dims = match target {
-            Target::WebNn => self.bind(request).map_err(Failed::Choice)?,
-            Target::Cpu | Target::Wasm | Target::WebGpu => BTreeMap::new(),
-        };
-        (self.options.progress)(&format!("preparing the model for {choice}"));
-        let graph = self.lower(&request.graph, target, &dims).await?;
-        let segment = Segment { graph, dims, kind: request.kind };
-        // One loss of the device's state is made good by loading again.
-        let mut again = true;
-        loop {
-            (self.options.progress)(&format!("loading on {}", device.info().name));
-            let loaded = device.load(segment.clone()).await.map_err(Failed::of)?;
-            let outputs = loaded.outputs.iter().map(|output| output.name.clone());
-            let program = Program::single("", loaded.id, request.inputs.clone(), outputs);
-            let number = self.next_request.fetch_add(1, Ordering::Relaxed);
-            let program = Program {
-                request: RequestId(format!("pool-{number}")),
-                deadline: request.deadline,
-                ..program
-            };
-            (self.options.progress)(&format!("running on {}", device.info().name));
-            let started = Instant::now();
-            match device.run(program).await {
-                Ok(outcome) => return Ok((loaded, outcome, started.elapsed())),
-                Err(error) if again && error.kind() == ErrorKind::StateLost => again = false,
-                // The caller's own deadline has passed, wherever else it could run.
-                Err(error) if error.kind() == ErrorKind::Timeout && request.deadline.is_some() => {
-                    return Err(Failed::Request(error));
-                }
-                Err(error) => return Err(Failed::of(error)),
+                Ok(())
             }
         }
     }
 
-    async fn lower(
+    async fn prepare(
         &self,
-        graph: &StoredGraph,
-        target: Target,
-        dims: &BTreeMap<String, usize>,
-    ) -> Result<StoredGraph, Failed> {
-        let key = (graph.graph, target, dims.clone());
-        if let Some(known) = lock(&self.lowered).get(&key) {
-            return Ok(known.clone());
-        }
-        let lowered = self.engine.lower(graph, target, dims).await.map_err(Failed::of)?;
-        let mut known = lock(&self.lowered);
-        if known.len() >= LOWERED_LIMIT {
-            known.clear();
-        }
-        known.insert(key, lowered.clone());
-        Ok(lowered)
-    }
-
-    /// The sizes of the named dimensions, by the inputs that are given.
-    fn bind(&self, request: &Request) -> Result<BTreeMap<String, usize>, String> {
-        let model = self.store.open_graph(&request.graph).map_err(|error| explain(&error))?;
-        bindings(&model.inputs(), &request.inputs)
+        request: &Request,
+        choice: Choice,
+    ) -> Result<Arc<Prepared>, Unprepared> {
+        let target = match choice {
+            Choice::Cpu => Target::Cpu,
+            Choice::Lane(Backend::Wasm) => Target::Wasm,
+            Choice::Lane(Backend::Webgpu) => Target::WebGpu,
+            Choice::Lane(Backend::Webnn) => Target::WebNn,
+        };
+        let progress = || (self.options.progress)(&format!("preparing the model for {choice}"));
+        self.preparer.prepare(request, target, progress).await
     }
 }
 
-fn bindings(
-    declared: &[Value],
-    inputs: &[(String, Tensor)],
-) -> Result<BTreeMap<String, usize>, String> {
-    let mut bound: BTreeMap<String, usize> = BTreeMap::new();
-    for (name, tensor) in inputs {
-        let dims =
-            declared.iter().find(|value| value.name == *name).and_then(|value| value.dims.as_ref());
-        for (dim, &size) in dims.into_iter().flatten().zip(tensor.dims()) {
-            let Dim::Named(dim) = dim else { continue };
-            if let Some(other) = bound.insert(dim.clone(), size)
-                && other != size
-            {
-                return Err(format!(
-                    "the inputs disagree on the dimension `{dim}`: {other} and {size}"
-                ));
-            }
-        }
-    }
-    Ok(bound)
-}
-
-/// Why an attempt failed.
-enum Failed {
-    /// Another choice may do better.
-    Choice(String),
-    /// No other would.
-    Request(DeviceError),
-}
-
-impl Failed {
-    fn of(error: DeviceError) -> Failed {
-        match error.kind() {
-            ErrorKind::Caller | ErrorKind::Cancelled => Failed::Request(error),
-            ErrorKind::Device
-            | ErrorKind::Timeout
-            | ErrorKind::Memory
-            | ErrorKind::Busy
-            | ErrorKind::StateLost
-            | ErrorKind::Protocol => Failed::Choice(explain(&error)),
-        }
-    }
+/// How much memory this machine has.
+fn machine_bytes() -> Option<u64> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
 /// An error and its causes in one line.
@@ -279,18 +289,20 @@ pub fn explain(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no code panics while holding this lock")
 }
 
 #[cfg(test)]
 mod tests {
+    use holdfast_devices::ErrorKind;
     use holdfast_devices::ModelKind;
-    use holdfast_graph::{DataType, Model, encode};
+    use holdfast_graph::{DataType, Model, Tensor, encode};
     use holdfast_models::ImportOptions;
     use holdfast_testkit::{Builder, named};
 
     use super::*;
+    use crate::request::Priority;
 
     fn doubling() -> Model {
         let mut builder = Builder::new("doubling", 0);
@@ -302,22 +314,21 @@ mod tests {
 
     /// A pool without a browser, and a request for what doubles its input.
     fn pool(folder: &std::path::Path, choices: &str) -> (Pool, Request) {
+        pool_with(folder, choices, PoolOptions::default())
+    }
+
+    fn pool_with(folder: &std::path::Path, choices: &str, options: PoolOptions) -> (Pool, Request) {
         let path = folder.join("doubling.onnx");
         std::fs::write(&path, encode(&doubling())).unwrap();
         let store = Arc::new(Store::open(folder.join("home")).unwrap());
         let imported = store.import(&path, &ImportOptions::default(), &mut |_| ()).unwrap();
-        let options = PoolOptions {
-            cpu: CpuOptions::default(),
-            lanes: LaneOptions::default(),
-            browser: None,
-            progress: Arc::new(|_| ()),
-        };
         let input = Tensor::from_slice(&[2], &[1f32, 2.0]).unwrap();
         let request = Request {
             graph: imported.manifest.components[0].graph.clone(),
             kind: ModelKind::Other,
             inputs: vec![("x".to_owned(), input)],
             choices: choices.parse().unwrap(),
+            priority: Priority::Normal,
             deadline: None,
         };
         (Pool::new(store, options).unwrap(), request)
@@ -370,22 +381,78 @@ mod tests {
         assert!(pool.run(&request).await.unwrap().loaded.took.is_zero());
     }
 
-    #[test]
-    fn dimensions_are_bound_by_the_inputs() {
-        let tensor = |dims: &[usize]| Tensor::zeros(DataType::F32, dims).unwrap();
-        let value = |name: &str, dims: Vec<Dim>| Value {
-            name: name.to_owned(),
-            dtype: Some(DataType::F32),
-            dims: Some(dims),
+    /// The same for each of these values.
+    fn each(request: &Request, values: std::ops::Range<u16>) -> Vec<Request> {
+        let with = |value: u16| {
+            let input = Tensor::from_slice(&[1], &[f32::from(value)]).unwrap();
+            Request { inputs: vec![("x".to_owned(), input)], ..request.clone() }
         };
-        let declared = [
-            value("a", vec![named("batch"), named("tokens")]),
-            value("b", vec![named("batch"), Dim::Fixed(3)]),
-        ];
-        let inputs =
-            |b: usize| vec![("a".to_owned(), tensor(&[2, 5])), ("b".to_owned(), tensor(&[b, 3]))];
-        let bound = bindings(&declared, &inputs(2)).unwrap();
-        assert_eq!(bound, [("batch".to_owned(), 2), ("tokens".to_owned(), 5)].into());
-        assert!(bindings(&declared, &inputs(4)).unwrap_err().contains("`batch`: 2 and 4"));
+        values.map(with).collect()
+    }
+
+    fn doubled(answers: &[Result<Answer, RunError>]) -> Vec<f32> {
+        let value = |answer: &Result<Answer, RunError>| {
+            let outcome = &answer.as_ref().unwrap().outcome;
+            outcome.output("y").unwrap().to_vec::<f32>().unwrap()[0]
+        };
+        answers.iter().map(value).collect()
+    }
+
+    #[tokio::test]
+    async fn requests_at_once_are_answered_in_order_and_run_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pool, request) = pool(folder.path(), "cpu");
+        let expected: Vec<f32> = (0..32).map(|value| 2.0 * value as f32).collect();
+        // The first are the proof, which has to be done before it counts.
+        while pool.metrics().batches.proven == 0 {
+            let answers = pool.run_concurrent(&each(&request, 0..32)).await;
+            assert_eq!(doubled(&answers), expected);
+        }
+        let answers = pool.run_concurrent(&each(&request, 0..32)).await;
+        assert_eq!(doubled(&answers), expected);
+        assert!(answers.iter().flatten().any(|answer| answer.batch_rows > 1));
+        let metrics = pool.metrics();
+        assert!(metrics.batches.rows >= 2 * metrics.batches.count);
+        assert_eq!(metrics.batches.refuted, 0);
+        assert_eq!(metrics.models.loads, 1);
+        assert_eq!(metrics.queue.accepted, 0);
+        assert_eq!(metrics.times.compute.count, metrics.throughput.answered);
+        assert_eq!(metrics.devices[0].models.len(), 1);
+        // What is told can be sent.
+        let text = serde_json::to_string(&metrics).unwrap();
+        let read: Metrics = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.devices, metrics.devices);
+    }
+
+    #[tokio::test]
+    async fn requests_do_not_run_together_if_that_is_not_wanted() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = PoolOptions { max_batch: 1, ..PoolOptions::default() };
+        let (pool, request) = pool_with(folder.path(), "cpu", options);
+        let answers = pool.run_concurrent(&each(&request, 0..32)).await;
+        assert!(answers.iter().flatten().all(|answer| answer.batch_rows == 1));
+        assert_eq!(pool.metrics().batches.count, 0);
+    }
+
+    #[tokio::test]
+    async fn past_the_limit_a_request_is_refused_or_waits() {
+        let folder = tempfile::tempdir().unwrap();
+        for when_full in [WhenFull::Refuse, WhenFull::Wait] {
+            let queue = QueueOptions { limit: 4, when_full };
+            let options = PoolOptions { queue, ..PoolOptions::default() };
+            let (pool, request) = pool_with(folder.path(), "cpu", options);
+            let answers = pool.run_concurrent(&each(&request, 0..10)).await;
+            let refused = answers.iter().filter(|answer| answer.is_err()).count();
+            let error = answers.into_iter().find_map(Result::err);
+            match when_full {
+                WhenFull::Wait => assert!(error.is_none(), "{error:?}"),
+                WhenFull::Refuse => {
+                    assert!(matches!(error, Some(RunError::Full { limit: 4 })), "{error:?}");
+                    assert_eq!(refused, 6);
+                    assert_eq!(pool.metrics().errors["full"], 6);
+                }
+            }
+            assert_eq!(pool.metrics().queue.accepted, 0);
+        }
     }
 }

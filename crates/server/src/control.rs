@@ -150,6 +150,17 @@ pub(crate) async fn join(State(context): State<Arc<Context>>) -> Json<serde_json
     Json(serde_json::json!({ "link": context.join_link() }))
 }
 
+/// `GET /control/metrics`
+pub(crate) async fn metrics(State(context): State<Arc<Context>>) -> Response {
+    match &context.pool {
+        Some(pool) => Json(pool.metrics()).into_response(),
+        None => {
+            let why = "This Holdfast runs no models.";
+            Refusal(StatusCode::NOT_IMPLEMENTED, why).into_response()
+        }
+    }
+}
+
 impl LaneStatus {
     /// How a lane is now.
     pub fn of(lane: &Lane) -> LaneStatus {

@@ -97,6 +97,11 @@ impl ServerFile {
         self.client().get_json("/control/status").await
     }
 
+    /// How the server's pool is.
+    pub async fn metrics(&self) -> Result<holdfast_pool::Metrics, ClientError> {
+        self.client().get_json("/control/metrics").await
+    }
+
     /// The link by which a browser joins it.
     pub async fn join_link(&self) -> Result<String, ClientError> {
         let answer: serde_json::Value = self.client().get_json("/control/join").await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
-use axum::{Router, middleware};
+use axum::{Extension, Router, middleware};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -69,6 +69,7 @@ fn routes(context: Arc<Context>) -> Router {
     let controlled = Router::new()
         .route("/control/status", get(control::status))
         .route("/control/join", get(control::join))
+        .route("/control/metrics", get(control::metrics))
         .route("/control/run", post(run::run).layer(DefaultBodyLimit::max(run::BODY_BYTES)))
         .route_layer(middleware::from_fn_with_state(context.clone(), control::guard));
     Router::new()
@@ -113,6 +114,7 @@ async fn serve(
     router: Router,
     context: &Context,
 ) {
+    let router = router.layer(Extension(socket::Peer(peer.ip().to_canonical())));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_time)

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use holdfast_devices::lane::read_tensor;
 use holdfast_devices::{DeviceInfo, Loaded, ModelKind, Outcome, Returned, StepTiming};
 use holdfast_models::StoredGraph;
-use holdfast_pool::{Answer, Choices, PassedOver, Request, RunError, explain};
+use holdfast_pool::{Answer, Choices, Failure, PassedOver, Priority, Request, RunError, explain};
 use holdfast_wire::{BodyWriter, OutputTensor, TensorSlice};
 use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,9 @@ pub(crate) async fn run(State(context): State<Arc<Context>>, body: Bytes) -> Res
         Err(error) => {
             let status = match &error {
                 RunError::Device(_) => StatusCode::UNPROCESSABLE_ENTITY,
-                RunError::NoDevice(_) => StatusCode::SERVICE_UNAVAILABLE,
+                RunError::NoDevice(_) | RunError::Failed(_) => StatusCode::SERVICE_UNAVAILABLE,
+                RunError::Expired(_) => StatusCode::GATEWAY_TIMEOUT,
+                RunError::Full { .. } => StatusCode::TOO_MANY_REQUESTS,
             };
             failure(status, explain(&error))
         }
@@ -62,6 +64,8 @@ struct RequestHeader {
     kind: ModelKind,
     inputs: Vec<(String, TensorSlice)>,
     choices: Choices,
+    #[serde(default)]
+    priority: Priority,
     deadline: Option<Duration>,
 }
 
@@ -69,12 +73,17 @@ struct RequestHeader {
 #[derive(Serialize, Deserialize)]
 struct AnswerHeader {
     outputs: Vec<OutputTensor>,
+    /// On the device.
     queued: Duration,
     steps: Vec<StepTiming>,
     device: DeviceInfo,
     loaded: Loaded,
     took: Duration,
+    /// In the pool.
+    waited: Duration,
+    batch_rows: usize,
     passed_over: Vec<PassedOver>,
+    failed_on: Vec<Failure>,
 }
 
 fn encode_request(request: &Request) -> serde_json::Result<Bytes> {
@@ -85,6 +94,7 @@ fn encode_request(request: &Request) -> serde_json::Result<Bytes> {
         kind: request.kind,
         inputs: inputs.map(|(name, tensor)| (name.clone(), push(&mut body, tensor))).collect(),
         choices: request.choices.clone(),
+        priority: request.priority,
         deadline: request.deadline,
     };
     pack(&header, body)
@@ -99,13 +109,14 @@ fn decode_request(packed: &Bytes) -> Result<Request, String> {
         kind: header.kind,
         inputs: header.inputs.into_iter().map(input).collect::<Result<_, _>>()?,
         choices: header.choices,
+        priority: header.priority,
         deadline: header.deadline,
     })
 }
 
 fn encode_answer(answer: Answer) -> serde_json::Result<Bytes> {
     let mut body = BodyWriter::default();
-    let Answer { outcome, loaded, took, passed_over } = answer;
+    let Answer { outcome, loaded, took, queued, batch_rows, passed_over, failed_on } = answer;
     let outputs = outcome.outputs.into_iter().map(|Returned { step, name, tensor }| OutputTensor {
         step: step as u32,
         name,
@@ -118,7 +129,10 @@ fn encode_answer(answer: Answer) -> serde_json::Result<Bytes> {
         device: outcome.device.as_ref().clone(),
         loaded,
         took,
+        waited: queued,
+        batch_rows,
         passed_over,
+        failed_on,
     };
     pack(&header, body)
 }
@@ -128,10 +142,18 @@ fn decode_answer(packed: &Bytes) -> Result<Answer, String> {
     let returned = |OutputTensor { step, name, value }: OutputTensor| {
         Ok::<_, String>(Returned { step: step as usize, name, tensor: read_tensor(&value, &body)? })
     };
-    let AnswerHeader { outputs, queued, steps, device, loaded, took, passed_over } = header;
-    let outputs = outputs.into_iter().map(returned).collect::<Result<_, _>>()?;
-    let outcome = Outcome { outputs, steps, queued, device: Arc::new(device) };
-    Ok(Answer { outcome, loaded, took, passed_over })
+    let outputs = header.outputs.into_iter().map(returned).collect::<Result<_, _>>()?;
+    let device = Arc::new(header.device);
+    let outcome = Outcome { outputs, steps: header.steps, queued: header.queued, device };
+    Ok(Answer {
+        outcome,
+        loaded: header.loaded,
+        took: header.took,
+        queued: header.waited,
+        batch_rows: header.batch_rows,
+        passed_over: header.passed_over,
+        failed_on: header.failed_on,
+    })
 }
 
 fn failure(status: StatusCode, why: String) -> Response {

@@ -1,5 +1,6 @@
 //! Sockets: a lane's frames between a WebSocket and the [`Link`] that lanes are served over.
 
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use holdfast_devices::lane::Link;
 use holdfast_wire::{
-    FRAME_LIMIT, HELLO_BYTES_LIMIT, SUBPROTOCOL, TOKEN_SUBPROTOCOL_PREFIX, ToLane, split,
+    FRAME_BODY_LIMIT, FRAME_LIMIT, HELLO_BYTES_LIMIT, SUBPROTOCOL, TOKEN_SUBPROTOCOL_PREFIX,
+    ToLane, split,
 };
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderName};
@@ -33,11 +35,20 @@ use crate::context::Context;
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// Frames that wait in each direction. Few, so that a slow reader is felt by the writer.
-const FRAMES: usize = 8;
+/// Messages that wait in each direction. Few, so that a slow reader is felt by the writer, and
+/// that what is urgent does not wait behind them.
+const WAITING: usize = 2;
+
+/// Bytes of a body that a frame carries to and from other machines: a second's worth on a slow
+/// line, so that pings get through. On this machine nothing is slow.
+const FAR_FRAME_BYTES: usize = 1 << 20;
 
 /// How long the other side may take to say goodbye.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Where a request comes from.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// `GET /lane`: becomes a WebSocket for those who know the token.
 pub(crate) async fn lane(State(context): State<Arc<Context>>, mut request: Request) -> Response {
@@ -57,7 +68,9 @@ pub(crate) async fn lane(State(context): State<Arc<Context>>, mut request: Reque
         return Refusal(StatusCode::SERVICE_UNAVAILABLE, why).into_response();
     };
     if handshake.is_of_this_run {
-        context.spawn(serve(context.clone(), upgrade, waiting));
+        let is_near = request.extensions().get::<Peer>().is_some_and(|peer| peer.0.is_loopback());
+        let frame_bytes = if is_near { FRAME_BODY_LIMIT } else { FAR_FRAME_BYTES };
+        context.spawn(serve(context.clone(), upgrade, frame_bytes, waiting));
     } else {
         tracing::warn!("a socket came by a link of another run");
         context.spawn(refuse(upgrade, waiting));
@@ -133,9 +146,9 @@ async fn refuse(upgrade: OnUpgrade, _waiting: OwnedSemaphorePermit) {
     let reason = "This link is of another run of Holdfast. Open the link that it printed last \
                   (`holdfast join`).";
     let refused = ToLane::Refused { reason: reason.to_owned() };
-    let (outgoing, to_browser) = mpsc::channel(FRAMES);
-    for frame in split(0, &refused, &[]).into_iter().flatten() {
-        let _ = outgoing.send(frame).await;
+    let (outgoing, to_browser) = mpsc::channel(WAITING);
+    for bytes in split(0, &refused, &[]).into_iter().flatten().flatten() {
+        let _ = outgoing.send(bytes).await;
     }
     drop(outgoing);
     // Nobody wants to hear what it says.
@@ -143,18 +156,23 @@ async fn refuse(upgrade: OnUpgrade, _waiting: OwnedSemaphorePermit) {
     pump(socket, to_browser, from_browser, None).await;
 }
 
-async fn serve(context: Arc<Context>, upgrade: OnUpgrade, waiting: OwnedSemaphorePermit) {
+async fn serve(
+    context: Arc<Context>,
+    upgrade: OnUpgrade,
+    frame_bytes: usize,
+    waiting: OwnedSemaphorePermit,
+) {
     let Some(socket) = open(upgrade, FRAME_LIMIT).await else { return };
-    let (outgoing, to_browser) = mpsc::channel(FRAMES);
-    let (from_browser, incoming) = mpsc::channel(FRAMES);
-    let lanes = context.lanes.clone();
-    // Apart from the socket, because it also waits for a lane that was cut to come back.
-    context.spawn(async move {
-        if let Err(error) = lanes.serve(Link { outgoing, incoming }).await {
+    let (outgoing, to_browser) = mpsc::channel(WAITING);
+    let (from_browser, incoming) = mpsc::channel(WAITING);
+    let lane = async {
+        if let Err(error) = context.lanes.serve(Link { frame_bytes, outgoing, incoming }).await {
             tracing::warn!(%error, "a lane was not taken in");
         }
-    });
-    pump(socket, to_browser, from_browser, Some(waiting)).await;
+    };
+    // In one task: what comes from one goes to the other without waking another thread. The lane
+    // takes longer, because it waits for the browser to come back after a cut.
+    tokio::join!(lane, pump(socket, to_browser, from_browser, Some(waiting)));
 }
 
 /// Carries frames both ways until either side is done.

@@ -10,11 +10,9 @@ use std::time::Duration;
 use common::lane::ScriptedLane;
 use common::{Scene, drains, options, refuses, within};
 use holdfast_devices::ModelKind;
-use holdfast_devices::cpu::CpuOptions;
-use holdfast_devices::lane::LaneOptions;
 use holdfast_graph::Tensor;
 use holdfast_models::Store;
-use holdfast_pool::{Answer, Pool, PoolOptions, Request};
+use holdfast_pool::{Answer, Pool, PoolOptions, Priority, Request};
 use holdfast_server::{ClientError, Server, ServerFile, ServerOptions};
 use holdfast_wire::ToLane;
 use tokio::task::JoinHandle;
@@ -35,11 +33,11 @@ async fn held() -> Held {
     let wait = Mutex::new(wait);
     let progress = Arc::new(move |_: &str| {
         let _ = begin.send(());
-        // Nothing is ever sent: it goes on when the other end is gone.
-        let _ = wait.lock().unwrap().recv();
+        // Nothing is ever sent: it goes on when the other end is gone. The runtime is told, because
+        // what this thread was to do next would wait with it.
+        let _ = tokio::task::block_in_place(|| wait.lock().unwrap().recv());
     });
-    let lanes = LaneOptions::default();
-    let options = PoolOptions { cpu: CpuOptions::default(), lanes, browser: None, progress };
+    let options = PoolOptions { progress, ..PoolOptions::default() };
     let pool = Arc::new(Pool::new(store.clone(), options).unwrap());
     let (scene, file) = serve(folder, store, pool).await;
     let segment = scene.segment(3);
@@ -49,6 +47,7 @@ async fn held() -> Held {
         kind: ModelKind::Other,
         inputs: vec![("x".to_owned(), x)],
         choices: "cpu".parse().unwrap(),
+        priority: Priority::High,
         deadline: None,
     };
     let answer = tokio::spawn({
@@ -111,4 +110,22 @@ async fn a_run_of_control_that_takes_too_long_is_cut() {
     // A thread that computes cannot be stopped, only what waits for it.
     drop(go_on);
     within(stopped).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn control_tells_how_the_pool_is_but_only_with_the_token() {
+    let Held { scene, file, answer, go_on } = held().await;
+    let metrics = within(file.metrics()).await.unwrap();
+    assert_eq!((metrics.queue.accepted, metrics.throughput.answered), (1, 0));
+    drop(go_on);
+    within(answer).await.unwrap().unwrap();
+    let metrics = within(file.metrics()).await.unwrap();
+    assert_eq!((metrics.queue.accepted, metrics.throughput.answered), (0, 1));
+    assert_eq!(metrics.devices[0].backend, "cpu");
+
+    let host = scene.address().to_string();
+    let asked = [("host", host.as_str())];
+    let path = "/control/metrics";
+    let refused = common::request(scene.address(), hyper::Method::GET, path, &asked).await;
+    assert_eq!(refused.status, hyper::StatusCode::UNAUTHORIZED);
 }

@@ -16,7 +16,7 @@ use holdfast_models::Store;
 use holdfast_server::{
     Client, Limits, Server, ServerError, ServerFile, ServerOptions, Status, Tls,
 };
-use holdfast_wire::{FromLane, ToLane};
+use holdfast_wire::{FromLane, PowerInfo, ToLane};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -361,4 +361,29 @@ async fn one_slow_handshake_does_not_hold_up_others() {
     let token = scene.server.control_token().reveal();
     let client = Client::new(scene.address(), token, scene.server.fingerprint());
     within(client.get("/control/status")).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_machine_can_spare_is_known_by_its_last_word() {
+    let scene = Scene::new().await;
+    let (mut scripted, welcome) = ScriptedLane::join(&scene).await;
+    let lane = scene.lane().await;
+    assert_eq!(lane.power(), PowerInfo::FULL);
+    let low = PowerInfo { on_battery: Some(true), share: 0.25, ..PowerInfo::FULL };
+    scripted.say(&FromLane::Power { power: low }, &[]).await;
+    until("it is heard", || lane.power() == low).await;
+    assert_eq!(lane.hello().power, PowerInfo::FULL);
+
+    // What makes no sense is brought within bounds.
+    let strange = PowerInfo { share: 7.0, battery_level: Some(-1.0), ..low };
+    scripted.say(&FromLane::Power { power: strange }, &[]).await;
+    let bounded = PowerInfo { share: 1.0, battery_level: Some(0.0), ..low };
+    until("it is heard", || lane.power() == bounded).await;
+
+    // A lane that comes back tells anew.
+    drop(scripted);
+    until("the cut is noticed", || !lane.is_connected()).await;
+    let (_scripted, again) = ScriptedLane::rejoin(&scene, &welcome.session, &[]).await;
+    assert!(again.resumed);
+    assert_eq!(lane.power(), PowerInfo::FULL);
 }

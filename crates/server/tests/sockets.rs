@@ -269,9 +269,9 @@ async fn a_hello_is_one_small_frame() {
     for (hello, body) in [(long, vec![]), (hello(), body(8)), (hello(), body(FRAME_LIMIT))] {
         let scene = Scene::new().await;
         let mut scripted = ScriptedLane::open(&scene).await;
-        for frame in split(1, &FromLane::Hello(Box::new(hello)), &body).unwrap() {
+        for bytes in split(1, &FromLane::Hello(Box::new(hello)), &body).unwrap().flatten() {
             // It may be closed before all of them are sent.
-            let _ = within(scripted.socket.send(Message::Binary(frame))).await;
+            let _ = within(scripted.socket.send(Message::Binary(bytes))).await;
         }
         assert!(scripted.closes_without_a_word().await);
         assert!(scene.lanes.all().is_empty());

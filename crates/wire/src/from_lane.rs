@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 use crate::body::TensorSlice;
-use crate::hello::Hello;
+use crate::hello::{Hello, PowerInfo};
 
 /// A message from a lane. Times are in milliseconds of the browser's monotonic clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
@@ -90,6 +90,11 @@ pub enum FromLane {
         kind: ErrorKind,
         /// What happened, and where.
         message: String,
+    },
+    /// What the machine can spare has changed.
+    Power {
+        /// From now on.
+        power: PowerInfo,
     },
     /// The engine was replaced: everything that was loaded and kept is gone.
     Lost {

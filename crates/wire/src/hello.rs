@@ -31,6 +31,8 @@ pub struct Hello {
     pub wasm: WasmInfo,
     /// Where blobs are kept.
     pub storage: StorageInfo,
+    /// What its machine can spare.
+    pub power: PowerInfo,
     /// Set after a cut: what the lane still has.
     pub resume: Option<Resume>,
 }
@@ -54,6 +56,34 @@ impl Backend {
             Backend::Wasm => "wasm",
         }
     }
+}
+
+/// What a lane's machine can spare, as far as the browser tells. It changes: see
+/// [`FromLane::Power`](crate::FromLane::Power).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "camelCase")]
+pub struct PowerInfo {
+    /// Whether it runs on its battery; null if the browser does not tell.
+    pub on_battery: Option<bool>,
+    /// How full the battery is, from 0 to 1; null if the browser does not tell.
+    pub battery_level: Option<f64>,
+    /// Whether its owner wants to save data.
+    pub saves_data: bool,
+    /// Whether the page is in the background.
+    pub hidden: bool,
+    /// How much of what it could do the lane offers, from 0 (nothing, for now) to 1.
+    pub share: f64,
+}
+
+impl PowerInfo {
+    /// A machine that is plugged in, and offers everything.
+    pub const FULL: PowerInfo = PowerInfo {
+        on_battery: None,
+        battery_level: None,
+        saves_data: false,
+        hidden: false,
+        share: 1.0,
+    };
 }
 
 /// A browser.

@@ -16,7 +16,7 @@
 //! let message = ToLane::Get { request: 7, tensor: "mask".into() };
 //! let frame = split(1, &message, &[]).unwrap().next().unwrap();
 //! let mut assembler = Assembler::<ToLane>::default();
-//! let (received, body) = assembler.push(frame).unwrap().unwrap();
+//! let (received, body) = assembler.push(frame.head).unwrap().unwrap();
 //! assert_eq!((received, body), (message, Bytes::new()));
 //! ```
 
@@ -28,13 +28,13 @@ mod segment;
 mod to_lane;
 
 pub use body::{BodyError, BodyWriter, TensorSlice};
-pub use frame::{Assembler, FrameError, Split, split};
+pub use frame::{Assembler, Frame, FrameError, Split, split, split_within};
 pub use from_lane::{
     ErrorKind, FromLane, LaneStats, LoadPhase, OutputTensor, StepTiming, WeightTraffic,
 };
 pub use hello::{
-    Backend, BrowserInfo, Hello, MachineInfo, Resume, StorageInfo, StorageKind, WasmInfo,
-    WebGpuInfo, WebNnInfo,
+    Backend, BrowserInfo, Hello, MachineInfo, PowerInfo, Resume, StorageInfo, StorageKind,
+    WasmInfo, WebGpuInfo, WebNnInfo,
 };
 pub use segment::{BlobRef, TensorShape};
 pub use to_lane::{Input, NamedInput, NamedOutput, Output, Step, ToLane, Welcome};
@@ -49,8 +49,8 @@ pub const SUBPROTOCOL: &str = "holdfast.v1";
 /// page can set no header of a WebSocket, and an address ends up in logs.
 pub const TOKEN_SUBPROTOCOL_PREFIX: &str = "holdfast.token.";
 
-/// Bytes of body that one frame carries at most.
-pub const FRAME_BODY_LIMIT: usize = 4 << 20;
+/// Bytes of body that one frame carries at most. Other messages wait for that long on a line.
+pub const FRAME_BODY_LIMIT: usize = 16 << 20;
 
 /// Bytes of JSON that a header has at most.
 pub const HEADER_LIMIT: usize = 1 << 20;

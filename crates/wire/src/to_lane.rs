@@ -120,6 +120,8 @@ pub struct Welcome {
     pub cache_limit_bytes: u64,
     /// Bytes of tensors that the lane may keep.
     pub tensor_limit_bytes: u64,
+    /// Bytes of a body that one frame of the lane may carry.
+    pub frame_bytes: u64,
     /// How often Holdfast pings. After three times as long without one, the line is dead.
     pub heartbeat_ms: u64,
 }

@@ -3,6 +3,7 @@
  * and a software adapter is called one. Works in a page and in a worker.
  */
 
+import { noAdapter, noWebGpu, noWebNn } from "#engine/advice";
 import { PROBE_MS, withLimit } from "#engine/limit";
 import { hasJspi } from "#engine/ort";
 import { ml, openMlContexts } from "#engine/webnn";
@@ -19,7 +20,8 @@ export type Capabilities = Pick<Hello, "browser" | "machine" | "webgpu" | "webnn
 
 /** Looks at the browser. `threads` is how many the engine would like to use. */
 export async function probe(threads: number): Promise<Capabilities> {
-  const [browser, webgpu, webnn] = await Promise.all([probeBrowser(), probeWebGpu(), probeWebNn()]);
+  const browser = await probeBrowser();
+  const [webgpu, webnn] = await Promise.all([probeWebGpu(browser), probeWebNn(browser)]);
   return { browser, machine: probeMachine(), webgpu, webnn, wasm: probeWasm(threads) };
 }
 
@@ -67,10 +69,13 @@ export function parseUserAgent(text: string): BrowserInfo {
     name,
     version: pattern.exec(text)?.[1],
   })).find(({ version }) => version !== undefined);
+  const platform = PLATFORMS.find(([, pattern]) => pattern.test(text))?.[0] ?? "unknown";
+  // There is no Safari for Linux: who says so is a browser built on WebKitGTK.
+  const isGtk = found?.name === "Safari" && platform === "Linux";
   return {
-    name: found?.name ?? "unknown",
+    name: isGtk ? "WebKitGTK" : (found?.name ?? "unknown"),
     version: found?.version ?? "unknown",
-    platform: PLATFORMS.find(([, pattern]) => pattern.test(text))?.[0] ?? "unknown",
+    platform,
     mobile: /Mobi|Android/i.test(text),
   };
 }
@@ -102,21 +107,17 @@ function probeMachine(): MachineInfo {
   };
 }
 
-async function probeWebGpu(): Promise<WebGpuInfo> {
+async function probeWebGpu(browser: BrowserInfo): Promise<WebGpuInfo> {
   if (!navigator.gpu) {
     return missing(
-      globalThis.isSecureContext
-        ? "this browser has no WebGPU; use a newer one, or switch it on in its settings"
-        : "WebGPU needs https or localhost",
+      globalThis.isSecureContext ? noWebGpu(browser) : "WebGPU needs https or localhost",
     );
   }
   try {
     const asked = navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
     const adapter = await withLimit(asked, PROBE_MS, "the GPU");
     if (adapter === null) {
-      return missing(
-        "the browser finds no GPU that it may use; check the graphics driver, or start Chromium with --enable-unsafe-webgpu",
-      );
+      return missing(noAdapter(browser));
     }
     const { vendor, architecture, device, description } = adapter.info;
     const limits: Record<string, number> = {};
@@ -147,12 +148,10 @@ function isFallback(adapter: GPUAdapter): boolean {
   return adapter.info.isFallbackAdapter ?? older.isFallbackAdapter ?? false;
 }
 
-async function probeWebNn(): Promise<WebNnInfo> {
+async function probeWebNn(browser: BrowserInfo): Promise<WebNnInfo> {
   if (ml() === null) {
     return missing(
-      globalThis.isSecureContext
-        ? "this browser has no WebNN; start Chromium with --enable-features=WebMachineLearningNeuralNetwork"
-        : "WebNN needs https or localhost",
+      globalThis.isSecureContext ? noWebNn(browser) : "WebNN needs https or localhost",
     );
   }
   const { open, refusals } = await openMlContexts();
@@ -170,9 +169,14 @@ async function probeWebNn(): Promise<WebNnInfo> {
 function probeWasm(threads: number): WasmInfo {
   return {
     simd: WebAssembly.validate(SIMD_MODULE),
-    threads: globalThis.crossOriginIsolated === true ? Math.max(1, threads) : 1,
+    threads: hasSharedMemory() ? Math.max(1, threads) : 1,
     jspi: hasJspi(),
   };
+}
+
+/** WebKitGTK has none even for pages that are isolated. */
+function hasSharedMemory(): boolean {
+  return globalThis.crossOriginIsolated === true && typeof SharedArrayBuffer === "function";
 }
 
 /** `(module (func (result v128) i32.const 0 i8x16.splat))` */

@@ -26,6 +26,7 @@ import { describePlacement } from "#engine/placement";
 import { runProgram } from "#engine/program";
 import { Queue } from "#engine/queue";
 import { Session } from "#engine/session";
+import { Spare } from "#engine/spare";
 import { START_GRAPH } from "#engine/start";
 import type { Backend, LoadPhase } from "#wire/messages";
 
@@ -40,7 +41,8 @@ export async function createEngine(
   try {
     const threads = options.backend === "wasm" ? options.threads : 1;
     const module = await loadOrt(options.backend, options.ortBase, threads);
-    const place = await openPlace(options.backend, module);
+    const spare = new Spare();
+    const place = await openPlace(options.backend, module, spare);
     const { ort } = await startOrt(module, () =>
       module.InferenceSession.create(START_GRAPH, {
         executionProviders: [place.provider],
@@ -48,17 +50,17 @@ export async function createEngine(
       }),
     );
     place.onLost(onLost);
-    return new OrtEngine(ort, place);
+    return new OrtEngine(ort, place, spare);
   } catch (error) {
     const failure = toEngineError(error, "start", `the ${options.backend} engine cannot start`);
     throw new EngineError(failure.kind, failure.message, true);
   }
 }
 
-async function openPlace(backend: Backend, module: OrtModule): Promise<Place> {
+async function openPlace(backend: Backend, module: OrtModule, spare: Spare): Promise<Place> {
   switch (backend) {
     case "wasm":
-      return new HostPlace(module);
+      return new HostPlace(module, spare);
     case "webgpu":
       return new GpuPlace(module, await openGpu());
     case "webnn":
@@ -70,6 +72,7 @@ async function openPlace(backend: Backend, module: OrtModule): Promise<Place> {
 class OrtEngine implements Engine {
   readonly #ort: Ort;
   readonly #place: Place;
+  readonly #spare: Spare;
   readonly #queue = new Queue();
   readonly #sessions = new Map<string, Session>();
   /** Segments whose session was given up, and why. */
@@ -79,9 +82,10 @@ class OrtEngine implements Engine {
   #cancelled = false;
   #dead: EngineError | null = null;
 
-  constructor(ort: Ort, place: Place) {
+  constructor(ort: Ort, place: Place, spare: Spare) {
     this.#ort = ort;
     this.#place = place;
+    this.#spare = spare;
   }
 
   load(files: SegmentFiles, onPhase: (phase: LoadPhase) => void): Promise<LoadTimes> {
@@ -162,6 +166,12 @@ class OrtEngine implements Engine {
 
   cancel(): void {
     this.#cancelled = true;
+  }
+
+  takeBack(buffers: ArrayBuffer[]): void {
+    for (const buffer of buffers) {
+      this.#spare.give(buffer);
+    }
   }
 
   stats(): Promise<EngineStats> {

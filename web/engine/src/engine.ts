@@ -44,6 +44,8 @@ export interface Engine {
   settle(keep: boolean): Promise<void>;
   /** Asks the program under way to end between two steps. */
   cancel(): void;
+  /** Memory of answers that is not needed any more, for answers to come. */
+  takeBack(buffers: ArrayBuffer[]): void;
   /** What the engine holds. */
   stats(): Promise<EngineStats>;
 }

@@ -9,6 +9,7 @@ import { hostResident, hostResidentOf } from "#engine/host";
 import { Loss } from "#engine/loss";
 import type { OrtModule } from "#engine/ort";
 import type { Place, Resident } from "#engine/place";
+import { poked } from "#engine/poke";
 
 /** Opens the GPU with all that its adapter allows. */
 export async function openGpu(): Promise<GPUDevice> {
@@ -108,7 +109,11 @@ export class GpuPlace implements Place {
     };
   }
 
-  async fenced<T>(work: () => Promise<T>, read?: () => Promise<unknown>): Promise<T> {
+  fenced<T>(work: () => Promise<T>, read?: () => Promise<unknown>): Promise<T> {
+    return poked(this.#device.queue, () => this.#fenced(work, read));
+  }
+
+  async #fenced<T>(work: () => Promise<T>, read?: () => Promise<unknown>): Promise<T> {
     this.#loss.check();
     this.#uncaptured = [];
     for (const filter of ERROR_FILTERS) {
@@ -189,7 +194,8 @@ export class GpuPlace implements Place {
       const encoder = this.#device.createCommandEncoder();
       encoder.copyBufferToBuffer(buffer, 0, staging, 0, size);
       this.#device.queue.submit([encoder.finish()]);
-      await this.#loss.race(staging.mapAsync(GPUMapMode.READ));
+      const mapped = () => this.#loss.race(staging.mapAsync(GPUMapMode.READ));
+      await poked(this.#device.queue, mapped);
       const bytes = new Uint8Array(staging.getMappedRange().slice(0, byteLen));
       return { dtype: dtype.name, dims: [...dims], bytes };
     } finally {

@@ -8,13 +8,16 @@ import { dtypeNamed, dtypeOfOrt, elementCount } from "#engine/dtypes";
 import { EngineError, type HostTensor } from "#engine/engine";
 import type { OrtModule } from "#engine/ort";
 import type { Place, Resident } from "#engine/place";
+import { Spare } from "#engine/spare";
 
 export class HostPlace implements Place {
   readonly provider = "wasm";
   readonly #ort: OrtModule;
+  readonly #spare: Spare;
 
-  constructor(ort: OrtModule) {
+  constructor(ort: OrtModule, spare: Spare) {
     this.#ort = ort;
+    this.#spare = spare;
   }
 
   outputLocation(): "cpu" {
@@ -25,11 +28,12 @@ export class HostPlace implements Place {
     // The caller's bytes may be a window of something much larger, which must not stay with them.
     const { bytes } = tensor;
     const isWhole = bytes.byteLength === bytes.buffer.byteLength;
-    return hostResident(this.#ort, isWhole ? tensor : { ...tensor, bytes: bytes.slice() });
+    const own = isWhole ? tensor : { ...tensor, bytes: bytes.slice() };
+    return hostResident(this.#ort, own, this.#spare);
   }
 
   receive(output: Tensor): Resident {
-    return hostResidentOf(this.#ort, output);
+    return hostResidentOf(this.#ort, output, this.#spare);
   }
 
   async fenced<T>(work: () => Promise<T>, read?: () => Promise<unknown>): Promise<T> {
@@ -46,7 +50,11 @@ export class HostPlace implements Place {
 }
 
 /** A tensor over bytes in the memory of the page, without a copy where they are aligned. */
-export function hostResident(ort: OrtModule, tensor: HostTensor): Resident {
+export function hostResident(
+  ort: OrtModule,
+  tensor: HostTensor,
+  spare: Spare = new Spare(),
+): Resident {
   const dtype = dtypeNamed(tensor.dtype);
   const expected = elementCount(tensor.dims) * dtype.byteLen;
   if (tensor.bytes.byteLength !== expected) {
@@ -60,7 +68,7 @@ export function hostResident(ort: OrtModule, tensor: HostTensor): Resident {
     dims: tensor.dims,
     byteLen: expected,
     feed: () => new ort.Tensor(dtype.ort, dtype.view(tensor.bytes), tensor.dims),
-    read: async (last) => (last ? tensor : { ...tensor, bytes: tensor.bytes.slice() }),
+    read: async (last) => (last ? tensor : { ...tensor, bytes: spare.copy(tensor.bytes) }),
     detach: () => resident,
     dispose: () => undefined,
   };
@@ -68,7 +76,7 @@ export function hostResident(ort: OrtModule, tensor: HostTensor): Resident {
 }
 
 /** An output that ONNX Runtime left in the memory of the page. */
-export function hostResidentOf(ort: OrtModule, output: Tensor): Resident {
+export function hostResidentOf(ort: OrtModule, output: Tensor, spare?: Spare): Resident {
   const dtype = dtypeOfOrt(output.type);
   const data = output.data;
   if (Array.isArray(data)) {
@@ -76,5 +84,5 @@ export function hostResidentOf(ort: OrtModule, output: Tensor): Resident {
   }
   const view = data as Exclude<typeof data, string[]>;
   const bytes = new Uint8Array(view.buffer as ArrayBuffer, view.byteOffset, view.byteLength);
-  return hostResident(ort, { dtype: dtype.name, dims: [...output.dims], bytes });
+  return hostResident(ort, { dtype: dtype.name, dims: [...output.dims], bytes }, spare);
 }

@@ -99,7 +99,7 @@ async function make(
     ort.module.InferenceSession.create(files.graph, { ...common, ...options });
   try {
     if (place.provider === "wasm") {
-      return [await create({}), null];
+      return [await create({ extra: WITHOUT_SPINNING }), null];
     }
     const [session, placement] = await makePlaced(ort, place, create);
     const mixed = placement !== null;
@@ -156,6 +156,11 @@ async function makePlaced(
   );
 }
 
+/**
+ * Threads that wait for work in a loop take the core that carries the answer away, or the one of
+ * another lane.
+ */
+const WITHOUT_SPINNING = { session: { intra_op: { allow_spinning: "0" } } };
 const WITHOUT_PROCESSOR = { session: { disable_cpu_ep_fallback: "1" } };
 const LOG_VERBOSE = 0;
 const LOG_ERROR = 3;

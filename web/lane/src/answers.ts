@@ -66,8 +66,9 @@ export class Answers {
     this.#send(lost);
   }
 
-  acknowledge(requests: number[]): void {
-    this.#requests.acknowledge(requests);
+  /** Gives the letters that surely came through. */
+  acknowledge(requests: number[]): Letter[] {
+    return this.#requests.acknowledge(requests);
   }
 
   /** Says again all that may not have been heard. */

@@ -25,9 +25,17 @@ export function capabilitiesOf(backend: Backend, capabilities: Capabilities): Ca
   return { ...capabilities, wasm: { ...wasm, threads: backend === "wasm" ? wasm.threads : 1 } };
 }
 
-/** Threads of one engine, if the link does not say: all cores, but not more than pay off. */
-export function chooseThreads(wanted: number | null, cores: number): number {
-  return wanted ?? Math.max(1, Math.min(4, cores));
+/**
+ * Threads of one engine, if the link does not say: all cores, but not more than pay off. Several lanes
+ * of WebAssembly share the cores, or they would get in each other's way.
+ */
+export function chooseThreads(
+  wanted: number | null,
+  cores: number,
+  lanes: Backend[] | null = null,
+): number {
+  const sharing = lanes?.filter((backend) => backend === "wasm").length ?? 1;
+  return wanted ?? Math.max(1, Math.min(4, Math.floor(cores / Math.max(1, sharing))));
 }
 
 function availableBackends(capabilities: Capabilities): Backend[] {

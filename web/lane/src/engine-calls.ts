@@ -32,6 +32,7 @@ export type EngineCall = keyof EngineCalls;
 export type ToEngine =
   | { type: "open"; options: EngineOptions }
   | { type: "cancel" }
+  | { type: "take_back"; buffers: ArrayBuffer[] }
   | { [C in EngineCall]: { type: C; id: number; asked: EngineCalls[C]["asked"] } }[EngineCall];
 
 export type FromEngine =

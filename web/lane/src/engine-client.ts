@@ -112,6 +112,12 @@ export class EngineClient implements DisposableEngine {
     }
   }
 
+  takeBack(buffers: ArrayBuffer[]): void {
+    if (this.#ended === null && buffers.length > 0) {
+      this.#worker.postMessage({ type: "take_back", buffers }, buffers);
+    }
+  }
+
   /** Ends the worker and gives its memory back. Calls under way fail. */
   terminate(): void {
     this.#end("the engine was ended");

@@ -25,6 +25,9 @@ scope.onmessage = ({ data }: MessageEvent<ToEngine>) => {
     case "cancel":
       opened.then((engine) => engine.cancel()).catch(() => {});
       return;
+    case "take_back":
+      opened.then((engine) => engine.takeBack(data.buffers)).catch(() => {});
+      return;
     default:
       opened
         .then((engine) => answer(engine, data))
@@ -32,7 +35,7 @@ scope.onmessage = ({ data }: MessageEvent<ToEngine>) => {
   }
 };
 
-type Call = Exclude<ToEngine, { type: "open" | "cancel" }>;
+type Call = Exclude<ToEngine, { type: "open" | "cancel" | "take_back" }>;
 
 async function answer(engine: Engine, call: Call): Promise<void> {
   const { id } = call;

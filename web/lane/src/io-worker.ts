@@ -36,6 +36,8 @@ async function handle(message: ToWorker): Promise<void> {
       return lane.start();
     case "retry":
       return lane?.retryNow();
+    case "power":
+      return lane?.setPower(message.power);
     case "stop":
       lane?.stop(message.reason);
       lane = null;
@@ -43,7 +45,8 @@ async function handle(message: ToWorker): Promise<void> {
   }
 }
 
-async function createLane({ token, page, lane, backend, ...setup }: LaneSetup): Promise<Lane> {
+async function createLane(started: LaneSetup): Promise<Lane> {
+  const { token, page, lane, backend, power, ...setup } = started;
   const capabilities = capabilitiesOf(backend, setup.capabilities);
   const locks = await openLocks(navigator.locks);
   const quotaBytes = await askQuota();
@@ -57,7 +60,16 @@ async function createLane({ token, page, lane, backend, ...setup }: LaneSetup): 
     ortBase: new URL("./ort/", import.meta.url).href,
   };
   return new Lane({
-    hello: { protocol, version: HOLDFAST_VERSION, page, lane, backend, ...capabilities, storage },
+    hello: {
+      protocol,
+      version: HOLDFAST_VERSION,
+      page,
+      lane,
+      backend,
+      ...capabilities,
+      storage,
+      power,
+    },
     openSocket: () => openSocket(scope.location.origin, token),
     createEngine: (onBroken) => {
       const address = new URL("./engine-worker.js", import.meta.url);

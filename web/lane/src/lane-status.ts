@@ -18,7 +18,9 @@ export interface LaneStatus {
   lastError: string | null;
 }
 
-const EVERY_MS = 200;
+/** Numbers that count up need not be shown at once, and to draw them takes time from a run. */
+const EVERY_MS = 1000;
+const DOWNLOADING_EVERY_MS = 200;
 
 export class StatusReporter {
   done = 0;
@@ -46,9 +48,11 @@ export class StatusReporter {
 
   /** Something changed. Costs next to nothing when a report is due anyway. */
   soon(): void {
-    if (this.#report) {
-      this.#due ??= this.#clock.after(EVERY_MS, () => this.now());
+    if (!this.#report || this.#due) {
+      return;
     }
+    const everyMs = this.#take().downloads ? DOWNLOADING_EVERY_MS : EVERY_MS;
+    this.#due = this.#clock.after(everyMs, () => this.now());
   }
 
   now(): void {

@@ -6,6 +6,7 @@
 import { backOffMs, type Clock } from "#lane/clock";
 import type { LaneView } from "#lane/words";
 import type { FromWorker, LaneSetup, ToWorker } from "#lane/worker-messages";
+import type { PowerInfo } from "#wire/messages";
 
 /** The part of a worker that is used here. */
 export interface PageWorker {
@@ -33,10 +34,12 @@ export class LaneWorker {
   #attempt = 0;
   #stopTimer: () => void = () => {};
   #stopped = false;
+  #power: PowerInfo;
 
   constructor(parts: LaneWorkerParts) {
     const { lane, backend } = parts.setup;
     this.#parts = parts;
+    this.#power = parts.setup.power;
     this.view = { lane, backend, missing: null, failure: null, status: null, statusAt: 0 };
   }
 
@@ -45,12 +48,19 @@ export class LaneWorker {
     this.#worker = worker;
     worker.onmessage = ({ data }) => this.#heard(data);
     worker.onerror = ({ message }) => this.#failed(message || "its script cannot be loaded");
-    worker.postMessage({ type: "start", setup: this.#parts.setup });
+    const setup = { ...this.#parts.setup, power: this.#power };
+    worker.postMessage({ type: "start", setup });
   }
 
   /** Waiting for the network has become pointless. */
   retryNow(): void {
     this.#worker?.postMessage({ type: "retry" });
+  }
+
+  /** The device can spare more or less than before. */
+  setPower(power: PowerInfo): void {
+    this.#power = power;
+    this.#worker?.postMessage({ type: "power", power });
   }
 
   /** Lets it say goodbye. */

@@ -3,9 +3,11 @@
  * until they are acknowledged. Everything that touches the world is passed in.
  */
 
+import { SPARE_FROM_BYTES } from "#engine/spare";
 import { Answers } from "#lane/answers";
 import type { BlobSource } from "#lane/blobs";
 import type { Clock } from "#lane/clock";
+import { buffersOf } from "#lane/engine-calls";
 import type { DisposableEngine } from "#lane/engine-client";
 import { Holdings } from "#lane/holdings";
 import { type LaneStatus, StatusReporter } from "#lane/lane-status";
@@ -19,7 +21,7 @@ import type { Socket } from "#lane/socket";
 import type { Task, TaskContext } from "#lane/task";
 import { Turns } from "#lane/turns";
 import { type Bytes, FrameError } from "#wire/frame";
-import type { ErrorKind, Hello, LaneStats, ToLane, Welcome } from "#wire/messages";
+import type { ErrorKind, Hello, LaneStats, PowerInfo, ToLane, Welcome } from "#wire/messages";
 
 export interface LaneParts {
   /** Who the lane is; it fills in the rest. */
@@ -59,9 +61,11 @@ export class Lane implements LineOwner, TaskContext {
   #stopIdle: () => void = () => {};
   #session: string | null = null;
   #restarts = 0;
+  #power: PowerInfo;
 
   constructor(parts: LaneParts) {
     this.#parts = parts;
+    this.#power = parts.hello.power;
     this.clock = parts.clock;
     this.blobs = parts.blobs;
     this.#line = new Line(this, parts.openSocket, parts.clock);
@@ -79,6 +83,13 @@ export class Lane implements LineOwner, TaskContext {
     this.#line.end(reason);
   }
 
+  /** The device can spare more or less than before. */
+  setPower(power: PowerInfo): void {
+    this.#power = power;
+    // If it is not welcome at the moment, the next hello tells.
+    this.#line.send({ type: "power", power });
+  }
+
   /** The network is back. */
   retryNow(): void {
     this.#line.retryNow();
@@ -88,7 +99,8 @@ export class Lane implements LineOwner, TaskContext {
     const session = this.#session;
     const resume = session === null ? null : { session, requests: this.#answers.numbers() };
     const { hello } = this.#parts;
-    return { ...hello, storage: { ...hello.storage, usedBytes: this.blobs.usedBytes }, resume };
+    const storage = { ...hello.storage, usedBytes: this.blobs.usedBytes };
+    return { ...hello, storage, power: this.#power, resume };
   }
 
   welcomed(welcome: Welcome): void {
@@ -115,7 +127,7 @@ export class Lane implements LineOwner, TaskContext {
         this.#line.send({ type: "pong", nonce: message.nonce });
         break;
       case "ack":
-        this.#answers.acknowledge(message.requests);
+        this.#giveBack(this.#answers.acknowledge(message.requests));
         break;
       case "cancel":
         this.#giveUp(message.request, "cancelled", "the request was cancelled");
@@ -181,6 +193,15 @@ export class Lane implements LineOwner, TaskContext {
     if (unsendable !== null) {
       this.#giveUp(task.request, "protocol", unsendable);
     }
+  }
+
+  /** The engine can use the memory of an answer again, unless the answer is being said once more. */
+  #giveBack(heard: Letter[]): void {
+    if (this.#line.isSending) {
+      return;
+    }
+    const buffers = buffersOf(heard.flatMap((letter) => letter.body));
+    this.#engine?.takeBack(buffers.filter((buffer) => buffer.byteLength >= SPARE_FROM_BYTES));
   }
 
   #ask(message: Request, body: Bytes): void {

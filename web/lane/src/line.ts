@@ -4,7 +4,7 @@
  */
 
 import { backOffMs, type Clock } from "#lane/clock";
-import { type Letter, Outbox } from "#lane/outbox";
+import { type Letter, Outbox, sendFrame } from "#lane/outbox";
 import type { Socket } from "#lane/socket";
 import { Assembler, FrameError, type Received, split } from "#wire/frame";
 import type { FromLane, Hello, ToLane, Welcome } from "#wire/messages";
@@ -53,6 +53,11 @@ export class Line {
 
   get state(): LineState {
     return this.#state;
+  }
+
+  /** Whether something large is on its way. */
+  get isSending(): boolean {
+    return this.#outbox?.isSending === true;
   }
 
   start(): void {
@@ -107,7 +112,7 @@ export class Line {
     );
     socket.onopen = () => {
       for (const frame of split(0, { type: "hello", ...this.#owner.hello() })) {
-        socket.send(frame);
+        sendFrame(socket, frame);
       }
     };
     socket.onmessage = ({ data }) => this.#receive(assembler, data);
@@ -158,7 +163,7 @@ export class Line {
     }
     this.#stopTimer();
     this.#attempt = 0;
-    this.#outbox = new Outbox(this.#socket, this.#clock);
+    this.#outbox = new Outbox(this.#socket, this.#clock, welcome.frameBytes);
     this.#watch(welcome.heartbeatMs * HEARTBEATS);
     this.#change({ type: "connected", name: welcome.name });
     this.#owner.welcomed(welcome);

@@ -7,12 +7,17 @@ import type { Backend } from "#wire/messages";
 
 export interface Link {
   token: string;
-  /** One lane each; null to take what the browser has. */
+  /** One lane each, and several of one kind if it is there twice; null to take what there is. */
   lanes: Backend[] | null;
   /** Threads of WebAssembly; null to choose. */
   threads: number | null;
   /** What the page calls itself, so that whoever started the browser knows it; null to choose. */
   page: string | null;
+}
+
+/** Whether Holdfast started the browser. A person who opens a link is never given a page's name. */
+export function isLaunched(link: Link): boolean {
+  return link.page !== null;
 }
 
 const BACKENDS: readonly Backend[] = ["webgpu", "webnn", "wasm"];

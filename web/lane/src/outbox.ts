@@ -5,38 +5,44 @@
 
 import type { Clock } from "#lane/clock";
 import type { Socket } from "#lane/socket";
-import { type Bytes, split } from "#wire/frame";
+import { type Bytes, type Frame, split } from "#wire/frame";
 import type { FromLane } from "#wire/messages";
 
 /** A message with the bytes that belong to it. */
 export interface Letter {
   message: FromLane;
-  body: Uint8Array[];
+  body: Bytes[];
 }
 
-const SMALL_BODY_BYTES = 64 * 1024;
+const SMALL_BODY_BYTES = 256 * 1024;
 const BUFFERED_BYTES = 8 * 1024 * 1024;
 const POLL_MS = 4;
 
 export class Outbox {
   readonly #socket: Socket;
   readonly #clock: Clock;
-  readonly #large: { message: FromLane; frames: Iterator<Bytes, void> }[] = [];
+  readonly #large: { message: FromLane; frames: Iterator<Frame, void> }[] = [];
   #stopPolling: (() => void) | null = null;
+  readonly #frameBytes: number;
   #nextId = 0;
-  #room = new ArrayBuffer(0);
 
-  constructor(socket: Socket, clock: Clock) {
+  constructor(socket: Socket, clock: Clock, frameBytes: number) {
     this.#socket = socket;
     this.#clock = clock;
+    this.#frameBytes = frameBytes;
+  }
+
+  /** Whether something large is not wholly sent. */
+  get isSending(): boolean {
+    return this.#large.length > 0;
   }
 
   send({ message, body }: Letter): void {
-    const frames = split(this.#nextId, message, body, (byteLen) => this.#frame(byteLen));
+    const frames = split(this.#nextId, message, body, this.#frameBytes);
     this.#nextId = (this.#nextId + 1) % 2 ** 32;
     if (bodyBytes(body) <= SMALL_BODY_BYTES && !this.#mustWait(message)) {
       for (const frame of frames) {
-        this.#socket.send(frame);
+        sendFrame(this.#socket, frame);
       }
       return;
     }
@@ -64,17 +70,6 @@ export class Outbox {
     );
   }
 
-  /**
-   * All frames are put together in the same place: a socket copies what it sends, and memory that
-   * is new costs more than the copy.
-   */
-  #frame(byteLen: number): Bytes {
-    if (this.#room.byteLength < byteLen) {
-      this.#room = new ArrayBuffer(byteLen);
-    }
-    return new Uint8Array(this.#room, 0, byteLen);
-  }
-
   #pump(): void {
     this.#stopPolling = null;
     for (let first = this.#large[0]; first; first = this.#large[0]) {
@@ -86,13 +81,20 @@ export class Outbox {
       if (next.done) {
         this.#large.shift();
       } else {
-        this.#socket.send(next.value);
+        sendFrame(this.#socket, next.value);
       }
     }
   }
 }
 
-export function bodyBytes(body: Uint8Array[]): number {
+/** A socket copies what it sends. */
+export function sendFrame(socket: Socket, frame: Frame): void {
+  for (const bytes of frame) {
+    socket.send(bytes);
+  }
+}
+
+export function bodyBytes(body: Bytes[]): number {
   return body.reduce((sum, piece) => sum + piece.length, 0);
 }
 

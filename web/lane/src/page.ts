@@ -6,12 +6,15 @@ import type { Capabilities } from "#engine/capabilities";
 import { chooseLanes, chooseThreads } from "#lane/choose-lanes";
 import { backOffMs, browserClock } from "#lane/clock";
 import { LaneWorker } from "#lane/lane-worker";
-import type { Link } from "#lane/link";
-import { pageId, takeLink } from "#lane/tab";
+import { isLaunched, type Link } from "#lane/link";
+import { PowerWatch } from "#lane/power";
+import { questionFor, shareWords } from "#lane/share";
+import { hasConsent, pageId, rememberConsent, takeLink } from "#lane/tab";
 import { View } from "#lane/view";
 import { WakeLock } from "#lane/wake-lock";
 import { headline, type LaneView, sentence } from "#lane/words";
 import type { FromWorker, ToWorker } from "#lane/worker-messages";
+import type { PowerInfo } from "#wire/messages";
 
 const LOOKING = "Looking at what this browser can do.";
 
@@ -20,6 +23,10 @@ const wakeLock = new WakeLock();
 let workers: LaneWorker[] = [];
 let views: LaneView[] = [];
 let running = false;
+/** The owner was asked whether the device may take part, and has not answered yet. */
+let asking = false;
+/** The owner has answered; the tab may not be able to remember it. */
+let consented = false;
 /** Why a person or the browser stopped the page. */
 let stopReason: string | null = null;
 /** Counts starts, so that one that was stopped while it looked at the browser goes no further. */
@@ -49,7 +56,37 @@ async function main(): Promise<void> {
   // Some browsers ask the person, and one never answers: nothing waits for it.
   void navigator.storage?.persist?.().catch(() => {});
   const page = link.page ?? (await pageId());
-  view.onToggle(() => (running ? stop("it was stopped in the browser") : void start(link, page)));
+  const launched = isLaunched(link);
+  const power = await PowerWatch.open(launched, (changed) => powerChanged(changed));
+  const takePart = () => {
+    const question = consented || hasConsent() ? null : questionFor(power.now, launched);
+    return question ? ask(question) : start(link, page, power);
+  };
+  const powerChanged = (changed: PowerInfo) => {
+    for (const worker of workers) {
+      worker.setPower(changed);
+    }
+    const isAsked = !consented && !hasConsent() && questionFor(changed, launched) !== null;
+    if (running && isAsked) {
+      stop("what this device can spare has changed");
+      void takePart();
+    } else if (asking) {
+      // The question is another one now, or not needed any more.
+      void takePart();
+    } else {
+      showHeadline(changed);
+    }
+  };
+  view.onToggle(() => {
+    if (running) {
+      return stop("it was stopped in the browser");
+    }
+    if (asking) {
+      consented = true;
+      rememberConsent();
+    }
+    void takePart();
+  });
   window.addEventListener("hashchange", () => {
     // Another link was opened in this tab.
     if (location.hash.includes("token=")) {
@@ -59,16 +96,26 @@ async function main(): Promise<void> {
   window.addEventListener("pagehide", () => stop("the page was closed"));
   window.addEventListener("pageshow", ({ persisted }) => {
     if (persisted) {
-      void start(link, page);
+      void takePart();
     }
   });
   document.addEventListener("visibilitychange", awake);
   document.addEventListener("resume", awake);
-  setInterval(showHeadline, 1000);
-  await start(link, page);
+  setInterval(() => showHeadline(power.now), 1000);
+  await takePart();
 }
 
-async function start(link: Link, page: string): Promise<void> {
+/** Shows a question. The button answers it. */
+async function ask({ title, detail }: { title: string; detail: string }): Promise<void> {
+  asking = true;
+  running = false;
+  view.clearLanes();
+  view.showHeadline({ state: "waiting", title, detail });
+  view.showToggle("Take part");
+}
+
+async function start(link: Link, page: string, power: PowerWatch): Promise<void> {
+  asking = false;
   starts += 1;
   const mine = starts;
   for (const worker of workers) {
@@ -82,7 +129,8 @@ async function start(link: Link, page: string): Promise<void> {
   view.clearLanes();
   view.showToggle("Stop");
   view.showHeadline({ state: "starting", title: "Starting…", detail: LOOKING });
-  const looked = await look(chooseThreads(link.threads, navigator.hardwareConcurrency), mine);
+  const threads = chooseThreads(link.threads, navigator.hardwareConcurrency, link.lanes);
+  const looked = await look(threads, mine);
   if (!looked) {
     return;
   }
@@ -93,10 +141,10 @@ async function start(link: Link, page: string): Promise<void> {
       views.push({ lane, backend, missing, failure: null, status: null, statusAt: 0 });
       continue;
     }
-    const setup = { token: link.token, page, lane, backend, capabilities };
+    const setup = { token: link.token, page, lane, backend, capabilities, power: power.now };
     const onChange = () => {
       if (running && mine === starts) {
-        show(capabilities);
+        show(capabilities, power.now);
       }
     };
     const entry = new LaneWorker({ setup, spawn, clock: browserClock, onChange });
@@ -106,7 +154,7 @@ async function start(link: Link, page: string): Promise<void> {
     views.push(entry.view);
   }
   spare?.terminate();
-  show(capabilities);
+  show(capabilities, power.now);
 }
 
 /** What the browser has, as seen by a worker: some give less to workers than to pages. */
@@ -159,7 +207,7 @@ function stop(reason: string): void {
   for (const worker of workers) {
     worker.stop(reason);
   }
-  showHeadline();
+  showHeadline(null);
 }
 
 /** The page was shown again, or let out of the freezer: timers may have slept. */
@@ -173,22 +221,23 @@ function awake(): void {
   }
 }
 
-function show(capabilities: Capabilities): void {
+function show(capabilities: Capabilities, power: PowerInfo): void {
   for (const each of views) {
     view.showLane(each, capabilities);
   }
   const stored = views.map(({ status }) => status?.stats.cacheBytes ?? 0);
   view.showBrowser(capabilities, Math.max(0, ...stored));
-  showHeadline();
+  showHeadline(power);
 }
 
-function showHeadline(): void {
-  // While the browser is looked at there is nothing to sum up.
-  if (views.length === 0 && stopReason === null) {
+function showHeadline(power: PowerInfo | null): void {
+  // While the browser is looked at there is nothing to sum up, and a question stays.
+  if (asking || (views.length === 0 && stopReason === null)) {
     return;
   }
   const shown = headline(views, performance.now(), stopReason);
-  view.showHeadline(shown);
+  const less = power && shown.state === "connected" ? shareWords(power) : null;
+  view.showHeadline(less ? { ...shown, detail: `${shown.detail} ${less}` } : shown);
   if (shown.state !== "stopped") {
     return;
   }

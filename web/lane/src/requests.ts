@@ -83,21 +83,24 @@ export class Requests {
     return wanted.map(({ letter }) => letter);
   }
 
-  /** Lets go of the answers to these requests, and of losses that were told before them. */
-  acknowledge(requests: number[]): void {
+  /** Lets go of the answers to these requests, which it gives, and of losses told before them. */
+  acknowledge(requests: number[]): Letter[] {
     const done = new Set(requests.filter((request) => this.isAnswered(request)));
     const isDone = ({ request }: Kept) => request !== null && done.has(request);
     const last = this.#kept.findLastIndex(isDone);
+    const heard: Letter[] = [];
     this.#kept = this.#kept.filter((kept, at) => {
       const letGo = isDone(kept) || (kept.request === null && at < last);
       if (letGo) {
         this.#heldBytes -= bodyBytes(kept.letter.body);
+        heard.push(kept.letter);
       }
       return !letGo;
     });
     for (const request of done) {
       this.#known.delete(request);
     }
+    return heard;
   }
 
   numbers(): number[] {

@@ -119,7 +119,7 @@ function keeps(steps: Step[]): string[] {
   return steps.flatMap((step) => step.outputs.flatMap(({ to }) => to.keep ?? []));
 }
 
-function lay(outputs: HostOutput[]): { outputs: OutputTensor[]; body: Uint8Array[] } {
+function lay(outputs: HostOutput[]): { outputs: OutputTensor[]; body: Bytes[] } {
   const writer = new BodyWriter();
   const laid = outputs.map(({ step, name, value }) => ({ step, name, value: writer.push(value) }));
   return { outputs: laid, body: writer.pieces };

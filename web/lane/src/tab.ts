@@ -7,6 +7,7 @@ import { type Link, parseLink } from "#lane/link";
 
 const LINK_KEY = "holdfast-link";
 const PAGE_KEY = "holdfast-page";
+const CONSENT_KEY = "holdfast-consent";
 
 /** Takes the token out of the address bar if the tab can remember it for a reload. */
 export function takeLink(): Link | null {
@@ -15,6 +16,16 @@ export function takeLink(): Link | null {
     history.replaceState(null, "", location.pathname + location.search);
   }
   return parseLink(fresh ?? recall(LINK_KEY) ?? "");
+}
+
+/** The owner has said that the device may take part, whatever that costs it. */
+export function rememberConsent(): void {
+  remember(CONSENT_KEY, "yes");
+}
+
+/** Whether the owner has said so in this tab. */
+export function hasConsent(): boolean {
+  return recall(CONSENT_KEY) === "yes";
 }
 
 /** The same across reloads, but not in a copy of the tab, which copies the storage too. */

@@ -5,6 +5,7 @@ import type { BlobSource } from "#lane/blobs";
 import type { Clock } from "#lane/clock";
 import type { Holdings } from "#lane/holdings";
 import type { Letter } from "#lane/outbox";
+import type { Bytes } from "#wire/frame";
 import type { FromLane } from "#wire/messages";
 
 /** What tasks need of their lane. */
@@ -60,7 +61,7 @@ export abstract class Task {
   }
 }
 
-export function letter(message: FromLane, body: Uint8Array[] = []): Letter {
+export function letter(message: FromLane, body: Bytes[] = []): Letter {
   return { message, body };
 }
 

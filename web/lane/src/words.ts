@@ -148,14 +148,14 @@ export function laneFacts(status: LaneStatus): [string, string][] {
 }
 
 export function browserFacts(
-  { browser, machine, webgpu, webnn }: Capabilities,
+  { browser, machine, webgpu, webnn, wasm }: Capabilities,
   cacheBytes: number,
 ): [string, string][] {
   const facts: [string, string][] = [
     ["Browser", `${browser.name} ${browser.version}, ${browser.platform}`],
     [
       "Processor",
-      `${machine.cores} cores${machine.crossOriginIsolated ? "" : ", one thread only"}`,
+      `${machine.cores} cores${wasm.threads === 1 && machine.cores > 1 ? ", one thread only" : ""}`,
     ],
   ];
   if (machine.memoryGib !== null) {

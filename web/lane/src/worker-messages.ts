@@ -2,7 +2,7 @@
 
 import type { Capabilities } from "#engine/capabilities";
 import type { LaneStatus } from "#lane/lane-status";
-import type { Backend } from "#wire/messages";
+import type { Backend, PowerInfo } from "#wire/messages";
 
 /** What a lane is started with. */
 export interface LaneSetup {
@@ -13,6 +13,8 @@ export interface LaneSetup {
   lane: number;
   backend: Backend;
   capabilities: Capabilities;
+  /** What the device can spare at the moment. */
+  power: PowerInfo;
 }
 
 export type ToWorker =
@@ -20,6 +22,8 @@ export type ToWorker =
   | { type: "start"; setup: LaneSetup }
   /** Waiting for the network has become pointless. */
   | { type: "retry" }
+  /** The device can spare more or less than before. */
+  | { type: "power"; power: PowerInfo }
   | { type: "stop"; reason: string };
 
 export type FromWorker =

@@ -9,7 +9,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { type WebSocket, WebSocketServer } from "ws";
-import { Assembler, type Received, split } from "#wire/frame";
+import { Assembler, type Bytes, type Received, split } from "#wire/frame";
 import {
   type BlobRef,
   type FromLane,
@@ -176,14 +176,15 @@ export class LaneConnection {
       blobKey: BLOB_KEY,
       cacheLimitBytes: 2 ** 30,
       tensorLimitBytes: 2 ** 30,
+      frameBytes: 2 ** 20,
       heartbeatMs: 60_000,
       ...welcome,
     });
   }
 
-  send(message: ToLane, body: Uint8Array[] = []): void {
-    for (const frame of split(this.#nextId++, message, body)) {
-      this.#socket.send(frame);
+  send(message: ToLane, body: Bytes[] = []): void {
+    for (const bytes of [...split(this.#nextId++, message, body)].flat()) {
+      this.#socket.send(bytes);
     }
   }
 

@@ -10,10 +10,14 @@ class ScriptedWorker implements PageWorker {
   onmessage: PageWorker["onmessage"] = null;
   onerror: PageWorker["onerror"] = null;
   readonly told: ToWorker["type"][] = [];
+  setup: LaneSetup | null = null;
   terminated = false;
 
   postMessage(message: ToWorker): void {
     this.told.push(message.type);
+    if (message.type === "start") {
+      this.setup = message.setup;
+    }
   }
   terminate(): void {
     this.terminated = true;
@@ -87,4 +91,21 @@ test("one that was stopped while it waited to be started again stays stopped", a
   other.stop("stopped");
   others[0]?.say({ type: "stopped" });
   expect(others[0]?.terminated).toBe(true);
+});
+
+test("what the device can spare is told, and told again to a worker that takes over", async () => {
+  const { worker, workers, clock } = lane();
+  const power = {
+    onBattery: true,
+    batteryLevel: 0.1,
+    savesData: false,
+    hidden: false,
+    share: 0.25,
+  };
+  worker.setPower(power);
+  expect(workers[0]?.told).toEqual(["start", "power"]);
+  expect(workers[0]?.setup?.power).not.toEqual(power);
+  workers[0]?.say({ type: "failed", reason: "out of memory" });
+  await clock.pass(100);
+  expect(workers[1]?.setup?.power).toEqual(power);
 });

@@ -230,3 +230,29 @@ describe("endings", () => {
     expect(lane.socket.take()).toMatchObject([{ type: "hello", resume: null }]);
   });
 });
+
+describe("what the device can spare", () => {
+  const HIDDEN = {
+    onBattery: null,
+    batteryLevel: null,
+    savesData: false,
+    hidden: true,
+    share: 0.5,
+  };
+
+  test("is told when it changes", async () => {
+    const lane = await ScriptedLane.welcome();
+    lane.lane.setPower(HIDDEN);
+    await settled();
+    expect(lane.socket.take()).toEqual([{ type: "power", power: HIDDEN }]);
+  });
+
+  test("is told by the next hello if it changed while the line was cut", async () => {
+    const lane = await ScriptedLane.welcome();
+    lane.socket.cut();
+    lane.lane.setPower(HIDDEN);
+    await lane.clock.pass(100);
+    lane.socket.open();
+    expect(lane.socket.take()).toMatchObject([{ type: "hello", power: HIDDEN }]);
+  });
+});

@@ -78,6 +78,22 @@ describe("lanes", () => {
     expect(chooseThreads(null, 64)).toBe(4);
   });
 
+  test("divide the cores among those that compute with threads, and no others", () => {
+    expect(chooseThreads(null, 4, ["wasm", "wasm"])).toBe(2);
+    expect(chooseThreads(null, 2, ["wasm", "wasm", "wasm"])).toBe(1);
+    expect(chooseThreads(null, 4, ["webgpu", "webgpu", "wasm"])).toBe(4);
+    expect(chooseThreads(null, 4, ["webgpu"])).toBe(4);
+    expect(chooseThreads(3, 4, ["wasm", "wasm"])).toBe(3);
+  });
+
+  test("of one backend may be several, each with its own number", () => {
+    const lanes = chooseLanes(["wasm", "wasm"], CAPABILITIES);
+    expect(lanes.map(({ lane, backend }) => [lane, backend])).toEqual([
+      [0, "wasm"],
+      [1, "wasm"],
+    ]);
+  });
+
   test("tell of threads only where they compute with them", () => {
     expect(capabilitiesOf("wasm", CAPABILITIES)).toEqual(CAPABILITIES);
     expect(capabilitiesOf("webgpu", CAPABILITIES).wasm.threads).toBe(1);

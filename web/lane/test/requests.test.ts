@@ -4,7 +4,7 @@ import { describe, expect, test, vi } from "vitest";
 import { GRACE_MS, IDLE_MS } from "#lane/lane";
 import { REQUESTS_LIMIT } from "#lane/requests";
 import { split } from "#wire/frame";
-import { FRAME_BODY_LIMIT, HEADER_LIMIT } from "#wire/messages";
+import { HEADER_LIMIT } from "#wire/messages";
 import { LOADED, load, OUTCOME, output, put, run, ScriptedLane, settled } from "./scripted.ts";
 
 describe("answers", () => {
@@ -46,6 +46,24 @@ describe("answers", () => {
     lane.socket.bufferedAmount = 0;
     await lane.clock.pass(5);
     expect(lane.socket.take().map(({ type }) => type)).toEqual(["part", "outcome"]);
+  });
+
+  test("the memory of a large answer that came through goes back to the engine", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1));
+    const outputs = [output(new Uint8Array(2 ** 21)), output(new Uint8Array(8), "z", 0)];
+    await lane.answer({ ...OUTCOME, outputs });
+    await lane.ask({ type: "ack", requests: [1] });
+    expect(lane.engine.calls.at(-1)).toBe(`take back ${2 ** 21}`);
+  });
+
+  test("it stays where it is while something is being sent, perhaps the same once more", async () => {
+    const lane = await ScriptedLane.loaded();
+    await lane.ask(run(1));
+    lane.socket.bufferedAmount = 100 * 2 ** 20;
+    await lane.answer({ ...OUTCOME, outputs: [output(new Uint8Array(2 ** 21))] });
+    await lane.ask({ type: "ack", requests: [1] });
+    expect(lane.engine.calls.filter((call) => call.startsWith("take back"))).toEqual([]);
   });
 
   test("a request that is under way is not done twice", async () => {
@@ -125,11 +143,11 @@ describe("answers", () => {
 
   test("a body that does not fit into memory fails its request, and the line stays", async () => {
     const lane = await ScriptedLane.loaded();
-    const byteLen = FRAME_BODY_LIMIT + 8;
-    const frames = [...split(0, put(1, "u", byteLen), [new Uint8Array(byteLen)])];
+    const byteLen = 600_000;
+    const frames = [...split(0, put(1, "u", byteLen), [new Uint8Array(byteLen)], 300_000)];
     vi.stubGlobal("Uint8Array", withoutRoomFor(byteLen));
-    for (const frame of frames) {
-      lane.socket.sayRaw(frame.buffer);
+    for (const bytes of frames.flat()) {
+      lane.socket.sayRaw(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength));
     }
     vi.unstubAllGlobals();
     expect(lane.socket.take()).toMatchObject([{ type: "error", request: 1, kind: "memory" }]);

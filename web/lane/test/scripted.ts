@@ -15,7 +15,7 @@ import type { DisposableEngine } from "#lane/engine-client";
 import { Lane } from "#lane/lane";
 import type { LaneStatus } from "#lane/lane-status";
 import type { Socket } from "#lane/socket";
-import { Assembler, type Received, split } from "#wire/frame";
+import { Assembler, type Bytes, type Received, split } from "#wire/frame";
 import type {
   BlobRef,
   ErrorKind,
@@ -93,9 +93,9 @@ export class ScriptedSocket implements Socket {
     this.onopen?.({} as Event);
   }
 
-  say(message: ToLane, body: Uint8Array[] = []): void {
-    for (const frame of split(0, message, body)) {
-      this.sayRaw(frame.buffer);
+  say(message: ToLane, body: Bytes[] = []): void {
+    for (const bytes of [...split(0, message, body)].flat()) {
+      this.sayRaw(bytes.slice().buffer);
     }
   }
 
@@ -169,6 +169,9 @@ export class ScriptedEngine implements DisposableEngine {
   }
   cancel() {
     this.cancels += 1;
+  }
+  takeBack(buffers: ArrayBuffer[]) {
+    this.calls.push(...buffers.map((buffer) => `take back ${buffer.byteLength}`));
   }
   terminate() {
     this.terminated = true;
@@ -314,7 +317,7 @@ export class ScriptedLane {
     this.socket.say({ type: "welcome", ...WELCOME, ...welcome });
   }
 
-  async ask(message: ToLane, body: Uint8Array[] = []): Promise<void> {
+  async ask(message: ToLane, body: Bytes[] = []): Promise<void> {
     this.socket.say(message, body);
     await settled();
   }
@@ -397,6 +400,7 @@ const WELCOME: Welcome = {
   blobKey: "key",
   cacheLimitBytes: 100,
   tensorLimitBytes: 100,
+  frameBytes: 300_000,
   heartbeatMs: 60_000,
 };
 
@@ -412,4 +416,5 @@ const HELLO: Omit<Hello, "resume"> = {
   webnn: { type: "missing", reason: "scripted" },
   wasm: { simd: true, threads: 1, jspi: false },
   storage: { kind: "none", quotaBytes: null, usedBytes: 0 },
+  power: { onBattery: null, batteryLevel: null, savesData: false, hidden: false, share: 1 },
 };

@@ -11,11 +11,11 @@ const zeros = new Uint8Array(ALIGNMENT);
 
 /** Lays tensors into a body. Their bytes are not copied before they go into a frame. */
 export class BodyWriter {
-  readonly pieces: Uint8Array[] = [];
+  readonly pieces: Bytes[] = [];
   byteLen = 0;
 
   /** Adds a tensor and says where it lies. */
-  push(tensor: { dtype: string; dims: number[]; bytes: Uint8Array }): TensorSlice {
+  push(tensor: { dtype: string; dims: number[]; bytes: Bytes }): TensorSlice {
     const padding = (ALIGNMENT - (this.byteLen % ALIGNMENT)) % ALIGNMENT;
     if (padding > 0) {
       this.#add(zeros.subarray(0, padding));
@@ -30,7 +30,7 @@ export class BodyWriter {
     return slice;
   }
 
-  #add(piece: Uint8Array): void {
+  #add(piece: Bytes): void {
     this.pieces.push(piece);
     this.byteLen += piece.length;
   }

@@ -25,56 +25,86 @@ export class FrameError extends Error {
   override readonly name = "FrameError";
 }
 
-/** Where a frame of so many bytes is put together. */
-export type Room = (byteLen: number) => Bytes;
-
 /** Throws if a message cannot be split into frames. */
-export function checkSendable(message: { type: string }, body: readonly Uint8Array[]): void {
+export function checkSendable(message: { type: string }, body: readonly Bytes[]): void {
   const bodyLen = lengthOf(body);
-  encode({ frame: "start", id: 2 ** 32 - 1, bodyLen, message });
+  encode({ frame: "start", id: 2 ** 32 - 1, bodyLen, apart: FRAME_BODY_LIMIT, message });
 }
 
+/** A frame, as messages of a WebSocket between which no other may come. */
+export type Frame = readonly [head: Bytes] | readonly [head: Bytes, apart: Bytes];
+
+/** Fewer bytes than this are copied in less time than a message of the WebSocket takes. */
+const APART_FROM = 256 * 1024;
+
 /**
- * Splits a message into frames, lazily: each is made when it is asked for, so that a large body is
- * never there twice. `id` tells it apart from other messages under way on this connection.
+ * Splits a message into frames with at most `frameBytes` of the body each. They are made when they
+ * are asked for, and large pieces of the body are not copied. `id` tells the message apart from
+ * others under way on this connection.
  */
 export function* split(
   id: number,
   message: { type: string },
-  body: readonly Uint8Array[] = [],
-  room: Room = (byteLen) => new Uint8Array(byteLen),
-): Generator<Bytes, void, undefined> {
+  body: readonly Bytes[] = [],
+  frameBytes = FRAME_BODY_LIMIT,
+): Generator<Frame, void, undefined> {
   const bodyLen = lengthOf(body);
-  let header = encode({ frame: "start", id, bodyLen, message });
-  let left = bodyLen;
-  let at = 0;
-  let taken = 0;
+  const pieces = body.filter((piece) => piece.length > 0);
+  const limit = Math.min(Math.max(frameBytes, APART_FROM), FRAME_BODY_LIMIT);
+  let isFirst = true;
   do {
-    const carried = Math.min(left, FRAME_BODY_LIMIT);
-    const start = bodyStart(header.length);
-    const frame = room(start + carried);
-    new DataView(frame.buffer, frame.byteOffset).setUint32(0, header.length, true);
-    frame.set(header, 4);
-    frame.fill(0, 4 + header.length, start);
-    for (let filled = 0; filled < carried; ) {
-      const piece = body[at] as Uint8Array;
-      const part = piece.subarray(taken, taken + carried - filled);
-      frame.set(part, start + filled);
-      filled += part.length;
-      taken += part.length;
-      if (taken === piece.length) {
-        at += 1;
-        taken = 0;
-      }
-    }
-    left -= carried;
-    yield frame;
-    header = encode({ frame: "rest", id });
-  } while (left > 0);
+    const large = takeLarge(pieces, limit);
+    const apart = large?.length ?? 0;
+    const header: Header<{ type: string }> = isFirst
+      ? { frame: "start", id, bodyLen, ...(large && { apart }), message }
+      : { frame: "rest", id, ...(large && { apart }) };
+    yield large ? [put(header, []), large] : [put(header, takeSmall(pieces))];
+    isFirst = false;
+  } while (pieces.length > 0);
+}
+
+/** Takes bytes that travel apart off the front, if they are many. */
+function takeLarge(pieces: Bytes[], limit: number): Bytes | null {
+  const [piece] = pieces;
+  if (piece === undefined || piece.length < APART_FROM) {
+    return null;
+  }
+  if (piece.length <= limit) {
+    pieces.shift();
+  } else {
+    pieces[0] = piece.subarray(limit);
+  }
+  return piece.subarray(0, limit);
+}
+
+/** Takes pieces off the front that fit behind a header. */
+function takeSmall(pieces: Bytes[]): Bytes[] {
+  let room = APART_FROM;
+  const count = pieces.findIndex((piece) => {
+    room -= piece.length;
+    return room < 0;
+  });
+  return pieces.splice(0, count < 0 ? pieces.length : count);
+}
+
+/** Puts a header and the bytes behind it together. */
+function put(header: Header<{ type: string }>, behind: Bytes[]): Bytes {
+  const json = encode(header);
+  let at = bodyStart(json.length);
+  const head = new Uint8Array(at + lengthOf(behind));
+  new DataView(head.buffer).setUint32(0, json.length, true);
+  head.set(json, 4);
+  for (const piece of behind) {
+    head.set(piece, at);
+    at += piece.length;
+  }
+  return head;
 }
 
 /** Puts messages together from frames. The body of a message of one frame is not copied. */
 export class Assembler<M> {
+  /** The header whose bytes come apart, next. */
+  #announced: Header<M> | null = null;
   readonly #open = new Map<number, Open<M>>();
   readonly #onNoRoom: ((message: M, bodyLen: number) => void) | undefined;
 
@@ -86,9 +116,27 @@ export class Assembler<M> {
     this.#onNoRoom = onNoRoom;
   }
 
-  /** Takes a frame, and gives a message when it is whole. */
-  push(frame: ArrayBuffer): Received<M> | null {
-    const { header, body } = decode<M>(frame);
+  /** Takes a message of the WebSocket, and gives one of ours when it is whole. */
+  push(bytes: ArrayBuffer): Received<M> | null {
+    const announced = this.#announced;
+    this.#announced = null;
+    const { header, body } = announced
+      ? { header: announced, body: new Uint8Array(bytes) }
+      : decode<M>(bytes);
+    const apart = header.apart ?? 0;
+    if (apart > FRAME_BODY_LIMIT) {
+      throw tooMuchBody(apart);
+    }
+    const isToCome = !announced && apart > 0;
+    if (apart > 0 && body.length !== (isToCome ? 0 : apart)) {
+      throw new FrameError(
+        `a header announced ${apart} bytes apart, and ${body.length} bytes came`,
+      );
+    }
+    if (isToCome) {
+      this.#announced = header;
+      return null;
+    }
     return header.frame === "start" ? this.#start(header, body) : this.#rest(header.id, body);
   }
 
@@ -104,11 +152,6 @@ export class Assembler<M> {
     }
     if (body.length === bodyLen) {
       return { message, body };
-    }
-    if (body.length < FRAME_BODY_LIMIT) {
-      throw new FrameError(
-        `the first frame of message ${id} has ${body.length} bytes of body, less than it could`,
-      );
     }
     if (this.#open.size >= OPEN_MESSAGES_LIMIT) {
       throw new FrameError(`${OPEN_MESSAGES_LIMIT} messages are under way in parts already`);
@@ -163,10 +206,12 @@ interface Start<M> {
   frame: "start";
   id: number;
   bodyLen: number;
+  /** How many bytes of the body come apart. */
+  apart?: number;
   message: M;
 }
 
-type Header<M> = Start<M> | { frame: "rest"; id: number };
+type Header<M> = Start<M> | { frame: "rest"; id: number; apart?: number };
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { fatal: true });
@@ -192,9 +237,7 @@ function decode<M>(frame: ArrayBuffer): { header: Header<M>; body: Bytes } {
   const header = parse<M>(new Uint8Array(frame, 4, length));
   const body = new Uint8Array(frame, Math.min(bodyStart(length), frame.byteLength));
   if (body.length > FRAME_BODY_LIMIT) {
-    throw new FrameError(
-      `a frame with ${body.length} bytes of body; at most ${FRAME_BODY_LIMIT} are allowed`,
-    );
+    throw tooMuchBody(body.length);
   }
   return { header, body };
 }
@@ -207,10 +250,12 @@ function parse<M>(json: Uint8Array): Header<M> {
     throw new FrameError("the header makes no sense", { cause: error });
   }
   const kind: string | undefined = header?.frame;
-  const rest = kind === "rest" && isCount(header?.id, 2 ** 32);
+  const isNumbered =
+    isCount(header?.id, 2 ** 32) && isCount(header?.apart ?? 0, Number.MAX_SAFE_INTEGER);
+  const rest = kind === "rest" && isNumbered;
   const start =
     kind === "start" &&
-    isCount(header?.id, 2 ** 32) &&
+    isNumbered &&
     isCount(header?.bodyLen, Number.MAX_SAFE_INTEGER) &&
     typeof (header?.message as { type?: unknown } | undefined)?.type === "string";
   if (!rest && !start) {
@@ -229,6 +274,12 @@ function lengthOf(body: readonly Uint8Array[]): number {
     throw new FrameError(`a body of ${bodyLen} bytes passes the limit of ${BODY_LIMIT}`);
   }
   return bodyLen;
+}
+
+function tooMuchBody(byteLen: number): FrameError {
+  return new FrameError(
+    `a frame with ${byteLen} bytes of body; at most ${FRAME_BODY_LIMIT} are allowed`,
+  );
 }
 
 function overrun(id: number, announced: number): FrameError {

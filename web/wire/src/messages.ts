@@ -6,9 +6,9 @@
 export const PROTOCOL_VERSION = 1;
 export const SUBPROTOCOL = "holdfast.v1";
 export const TOKEN_SUBPROTOCOL_PREFIX = "holdfast.token.";
-export const FRAME_BODY_LIMIT = 4194304;
+export const FRAME_BODY_LIMIT = 16777216;
 export const HEADER_LIMIT = 1048576;
-export const FRAME_LIMIT = 5242892;
+export const FRAME_LIMIT = 17825804;
 export const BODY_LIMIT = 2147483648;
 export const OPEN_MESSAGES_LIMIT = 64;
 
@@ -149,6 +149,10 @@ cacheLimitBytes: number,
  * Bytes of tensors that the lane may keep.
  */
 tensorLimitBytes: number, 
+/**
+ * Bytes of a body that one frame of the lane may carry.
+ */
+frameBytes: number, 
 /**
  * How often Holdfast pings. After three times as long without one, the line is dead.
  */
@@ -342,7 +346,11 @@ kind: ErrorKind,
 /**
  * What happened, and where.
  */
-message: string, } | { "type": "lost", 
+message: string, } | { "type": "power", 
+/**
+ * From now on.
+ */
+power: PowerInfo, } | { "type": "lost", 
 /**
  * Why.
  */
@@ -491,6 +499,10 @@ wasm: WasmInfo,
  */
 storage: StorageInfo, 
 /**
+ * What its machine can spare.
+ */
+power: PowerInfo, 
+/**
  * Set after a cut: what the lane still has.
  */
 resume: Resume | null, };
@@ -631,6 +643,32 @@ usedBytes: number, };
  * Kinds of storage.
  */
 export type StorageKind = "opfs" | "indexed_db" | "none";
+
+/**
+ * What a lane's machine can spare, as far as the browser tells. It changes: see
+ * [`FromLane::Power`](crate::FromLane::Power).
+ */
+export type PowerInfo = { 
+/**
+ * Whether it runs on its battery; null if the browser does not tell.
+ */
+onBattery: boolean | null, 
+/**
+ * How full the battery is, from 0 to 1; null if the browser does not tell.
+ */
+batteryLevel: number | null, 
+/**
+ * Whether its owner wants to save data.
+ */
+savesData: boolean, 
+/**
+ * Whether the page is in the background.
+ */
+hidden: boolean, 
+/**
+ * How much of what it could do the lane offers, from 0 (nothing, for now) to 1.
+ */
+share: number, };
 
 /**
  * What a lane still has after a cut.

@@ -3,8 +3,11 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { BodyWriter, bytesOf } from "#wire/body";
-import { Assembler, type Bytes, split } from "#wire/frame";
-import { FRAME_BODY_LIMIT, FRAME_LIMIT, OPEN_MESSAGES_LIMIT, type ToLane } from "#wire/messages";
+import { Assembler, type Bytes, type Frame, type Received, split } from "#wire/frame";
+import { FRAME_LIMIT, OPEN_MESSAGES_LIMIT, type ToLane } from "#wire/messages";
+
+/** Smaller frames than the largest, so that tests need no large bodies. */
+const FRAME_BYTES = 300_000;
 
 interface Golden {
   message: { type: string };
@@ -23,12 +26,10 @@ const cases = [...golden.to_lane, ...golden.from_lane].map(
 );
 
 test.each(cases)("%s is these bytes", (_, { message, body, frames }) => {
-  const made = [...split(7, message, [fromHex(body)])];
-  const received = new Assembler<ToLane>().push((made[0] as Bytes).buffer);
+  const made = [...split(7, message, [fromHex(body)])].flat();
   expect(made).toHaveLength(frames.length);
-  expect(received).toEqual({ message, body: fromHex(body) });
-  const theirs = new Assembler<ToLane>().push(fromHex(frames[0] as string).buffer);
-  expect(theirs).toEqual({ message, body: fromHex(body) });
+  expect(pushAll(made)).toEqual({ message, body: fromHex(body) });
+  expect(pushAll(frames.map(fromHex))).toEqual({ message, body: fromHex(body) });
 });
 
 test.each(golden.refused.map((one) => [one.why, one.frames] as const))(
@@ -43,54 +44,53 @@ test.each(golden.refused.map((one) => [one.why, one.frames] as const))(
   },
 );
 
-test("a body of one frame is not copied", () => {
-  const frame = first(1, [patterned(1000)]);
-  const body = new Assembler<ToLane>().push(frame.buffer)?.body;
-  expect(body?.buffer).toBe(frame.buffer);
+test("a small body travels behind its header and is not copied when it arrives", () => {
+  const [head, apart] = first(1, [patterned(1000)]);
+  const body = new Assembler<ToLane>().push(head.buffer)?.body;
+  expect(apart).toBeUndefined();
+  expect(body?.buffer).toBe(head.buffer);
   expect((body?.byteOffset ?? 1) % 8).toBe(0);
+});
+
+test("a large body travels apart and is not copied on either side", () => {
+  const sent = patterned(2 ** 20);
+  const [head, apart] = first(1, [sent]);
+  const assembler = new Assembler<ToLane>();
+  expect(assembler.push(head.buffer)).toBeNull();
+  expect(apart?.buffer).toBe(sent.buffer);
+  expect(assembler.push(sent.buffer)?.body.buffer).toBe(sent.buffer);
 });
 
 test.each([
   [[]],
   [[0]],
   [[1, 2, 3]],
-  [[FRAME_BODY_LIMIT]],
-  [[FRAME_BODY_LIMIT - 1, 0, 2]],
-  [[3_000_000, 7, 3_000_000, 2_999_999]],
+  [[FRAME_BYTES]],
+  [[FRAME_BYTES - 1, 0, 2]],
+  [[100_000, 100_000, 100_000]],
+  [[900_000, 7, 900_000, 299_999]],
 ])("what is split comes together: %j", (lengths) => {
   const pieces = lengths.map(patterned);
-  const assembler = new Assembler<ToLane>();
-  const frames = [...split(9, ping(1), pieces)];
-  const received = frames.map((frame) => {
-    expect(frame.length).toBeLessThanOrEqual(FRAME_LIMIT);
-    return assembler.push(frame.buffer);
-  });
-  expect(received.slice(0, -1).every((message) => message === null)).toBe(true);
-  expect(received.at(-1)?.message).toEqual(ping(1));
-  expect(Buffer.compare(received.at(-1)?.body ?? patterned(1), Buffer.concat(pieces))).toBe(0);
-});
-
-test("frames can be put together in the same place, one after the other", () => {
-  const used = patterned(FRAME_LIMIT);
-  const body = [patterned(FRAME_BODY_LIMIT + 3)];
-  const again = split(1, ping(1), body, (byteLen) => used.subarray(0, byteLen));
-  for (const frame of split(1, ping(1), body)) {
-    expect(Buffer.compare(again.next().value as Bytes, frame)).toBe(0);
+  const frames = [...split(9, ping(1), pieces, FRAME_BYTES)];
+  for (const frame of frames) {
+    expect(frame[1]?.length ?? 0).toBeLessThanOrEqual(FRAME_BYTES);
   }
-  expect(again.next().done).toBe(true);
+  const received = pushAll(frames.flat());
+  expect(received?.message).toEqual(ping(1));
+  expect(Buffer.compare(received?.body ?? patterned(1), Buffer.concat(pieces))).toBe(0);
 });
 
 test("mixed messages come apart again", () => {
-  const bodies = [patterned(FRAME_BODY_LIMIT * 2 + 5), patterned(FRAME_BODY_LIMIT + 1)];
-  const [one, other] = bodies.map((body, at) => split(at, ping(at), [body]));
+  const bodies = [patterned(FRAME_BYTES * 2 + 5), patterned(FRAME_BYTES + 1)];
+  const [one, other] = bodies.map((body, at) => split(at, ping(at), [body], FRAME_BYTES));
   const assembler = new Assembler<ToLane>();
-  const next = (frames?: Generator<Bytes, void>) => {
+  const next = (frames?: Generator<Frame, void>) => {
     const frame = frames?.next().value;
-    return frame ? assembler.push(frame.buffer) : undefined;
+    return frame && pushAll(frame, assembler);
   };
   expect(next(one)).toBeNull();
   expect(next(other)).toBeNull();
-  expect(assembler.push(first(3).buffer)?.message).toEqual(ping(3));
+  expect(pushAll(first(3), assembler)?.message).toEqual(ping(3));
   expect(next(one)).toBeNull();
   expect(next(other)?.message).toEqual(ping(1));
   expect(next(one)?.message).toEqual(ping(0));
@@ -98,23 +98,28 @@ test("mixed messages come apart again", () => {
 });
 
 describe("limits", () => {
-  const long = [patterned(FRAME_BODY_LIMIT + 1)];
+  const long = [patterned(FRAME_BYTES + 1)];
 
   test("a message cannot begin twice", () => {
     const assembler = new Assembler<ToLane>();
-    assembler.push(first(1, long).buffer);
-    expect(() => assembler.push(first(1, long).buffer)).toThrow("began twice");
+    pushAll(first(1, long, FRAME_BYTES), assembler);
+    expect(() => pushAll(first(1, long, FRAME_BYTES), assembler)).toThrow("began twice");
   });
 
   test("only so many messages may be open", () => {
     const assembler = new Assembler<ToLane>();
-    const empty = new Uint8Array(FRAME_BODY_LIMIT + 1);
-    const open = (id: number) => assembler.push(first(id, [empty]).buffer.slice(0));
-    // The bodies are never written to, so they take no memory.
     for (let id = 0; id < OPEN_MESSAGES_LIMIT; id += 1) {
-      open(id);
+      pushAll(first(id, long, FRAME_BYTES), assembler);
     }
-    expect(() => open(OPEN_MESSAGES_LIMIT)).toThrow("under way in parts");
+    expect(() => pushAll(first(OPEN_MESSAGES_LIMIT, long, FRAME_BYTES), assembler)).toThrow(
+      "under way in parts",
+    );
+  });
+
+  test("nothing comes between a header and its bytes", () => {
+    const assembler = new Assembler<ToLane>();
+    assembler.push(first(1, long, FRAME_BYTES)[0].buffer);
+    expect(() => assembler.push(first(2)[0].buffer)).toThrow("apart");
   });
 
   test("a frame over the limit is refused", () => {
@@ -148,8 +153,18 @@ function ping(nonce: number): ToLane {
   return { type: "ping", nonce };
 }
 
-function first(id: number, body: Uint8Array[] = []): Bytes {
-  return split(id, ping(id), body).next().value as Bytes;
+function first(id: number, body: Bytes[] = [], frameBytes?: number): Frame {
+  return split(id, ping(id), body, frameBytes).next().value as Frame;
+}
+
+/** What an assembler makes of these, the last of which has to make a message whole if any does. */
+function pushAll(messages: readonly Bytes[], assembler = new Assembler<ToLane>()) {
+  let received: Received<ToLane> | null = null;
+  for (const bytes of messages) {
+    expect(received).toBeNull();
+    received = assembler.push(bytes.slice().buffer);
+  }
+  return received;
 }
 
 function patterned(length: number): Bytes {

@@ -1,7 +1,7 @@
 //! The guard at work: start, wait, end, clean up.
 
 use std::io::{self, Read};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,6 +14,7 @@ use signal_hook::iterator::Signals;
 
 use super::tail::Tail;
 use super::{Order, Report, remove};
+use crate::display::Display;
 use crate::exit::Ending;
 use crate::processes;
 
@@ -21,6 +22,8 @@ use crate::processes;
 const POLITE_LIMIT: Duration = Duration::from_secs(5);
 /// How long the operating system may take to end processes that are killed.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
+/// How long a display may take to clean up.
+const DISPLAY_LIMIT: Duration = Duration::from_secs(3);
 /// How often those that are left are killed again, since a dying process can still fork.
 const KILL_PAUSE: Duration = Duration::from_millis(20);
 
@@ -38,8 +41,9 @@ pub(super) fn keep(order: &Order) -> io::Result<()> {
     adopt_orphans()?;
     let (sender, events) = channel();
     stop_on_signals(sender.clone())?;
-    let mut browser = match start(order) {
-        Ok(browser) => browser,
+    let started = start_display(order).and_then(|display| Ok((start(order, &display)?, display)));
+    let (mut browser, display) = match started {
+        Ok(started) => started,
         Err(error) => {
             let (os_error, message) = (error.raw_os_error(), error.to_string());
             Report::CannotStart { os_error, message }.send();
@@ -53,7 +57,8 @@ pub(super) fn keep(order: &Order) -> io::Result<()> {
     stop_at_the_end_of_input(sender.clone());
     reap(sender);
 
-    let mut tree = Tree { main, events, ending: None, is_alone: false };
+    let display = display.as_ref().map(Display::pid);
+    let mut tree = Tree { main, display, events, ending: None, is_alone: false };
     let asked = tree.wait_until_asked_or_over();
     if asked {
         tree.ask_to_end();
@@ -74,6 +79,8 @@ pub(super) fn keep(order: &Order) -> io::Result<()> {
 /// The browser's processes, as far as the guard has heard of their end.
 struct Tree {
     main: Pid,
+    /// The process that the browser draws on, if it has one of its own.
+    display: Option<u32>,
     events: Receiver<Event>,
     ending: Option<Ending>,
     is_alone: bool,
@@ -102,14 +109,23 @@ impl Tree {
         }
     }
 
-    /// Kills what is left, in the group and outside of it.
+    /// Kills what is left, in the group and outside of it. The display comes last, and is asked:
+    /// it has files outside of the profile that only it can remove.
     fn kill(&mut self) {
         let deadline = Instant::now() + KILL_LIMIT;
+        let display_deadline = Instant::now() + DISPLAY_LIMIT;
         while !self.is_over() && Instant::now() < deadline {
             let _ = rustix::process::kill_process_group(self.main, Signal::KILL);
-            for pid in processes::descendants(std::process::id()) {
+            let left = processes::descendants(std::process::id());
+            let is_display_alone = left.iter().all(|pid| self.display == Some(*pid));
+            for pid in left {
+                let signal = match self.display == Some(pid) && Instant::now() < display_deadline {
+                    true if is_display_alone => Signal::TERM,
+                    true => continue,
+                    false => Signal::KILL,
+                };
                 if let Some(pid) = pid.try_into().ok().and_then(Pid::from_raw) {
-                    let _ = rustix::process::kill_process(pid, Signal::KILL);
+                    let _ = rustix::process::kill_process(pid, signal);
                 }
             }
             if let Ok(event) = self.events.recv_timeout(KILL_PAUSE) {
@@ -138,43 +154,24 @@ impl Tree {
     }
 }
 
-fn start(order: &Order) -> io::Result<Child> {
+fn start_display(order: &Order) -> io::Result<Option<Display>> {
+    order.display.as_ref().map(|key| Display::start(Path::new(key))).transpose()
+}
+
+fn start(order: &Order, display: &Option<Display>) -> io::Result<Child> {
     let mut command = Command::new(&order.program);
+    let more = display.as_ref().map(Display::environment).unwrap_or_default();
     command
         .args(&order.arguments)
-        .envs(order.environment.iter().map(|(name, value)| (name, value)))
+        .envs(order.environment.iter().chain(&more).map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .process_group(0);
-    die_with_the_guard(&mut command);
+    // Even a guard that is killed takes the browser with it.
+    crate::orphan::die_with_this_thread(&mut command, Signal::KILL);
     command.spawn()
 }
-
-/// Even a guard that is killed takes the browser with it. The kernel ties this to the thread
-/// that starts the program: the guard's main thread, which lives as long as the guard.
-#[cfg(target_os = "linux")]
-fn die_with_the_guard(command: &mut Command) {
-    let guard = rustix::process::getpid();
-    let before_exec = move || {
-        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The guard may have died before the call above.
-        if rustix::process::getppid() == Some(guard) {
-            Ok(())
-        } else {
-            Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()))
-        }
-    };
-    #[expect(unsafe_code, reason = "runs between fork and exec")]
-    // SAFETY: two system calls and no allocation, which is allowed between fork and exec.
-    unsafe {
-        command.pre_exec(before_exec);
-    }
-}
-
-/// Elsewhere the owner of a killed guard ends the browser's process group.
-#[cfg(not(target_os = "linux"))]
-fn die_with_the_guard(_command: &mut Command) {}
 
 /// Processes whose parent ends become children of the guard, so none can slip away.
 #[cfg(target_os = "linux")]

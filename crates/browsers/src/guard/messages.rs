@@ -17,6 +17,8 @@ pub(crate) struct Order {
     pub(crate) environment: Vec<(OsString, OsString)>,
     /// The file or folder to remove when every process is gone.
     pub(crate) remove: OsString,
+    /// A file for the key to a display that nobody sees, if the browser needs one.
+    pub(crate) display: Option<OsString>,
 }
 
 /// What the guard tells.

@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
 pub mod page;
+pub mod present;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -41,6 +42,35 @@ pub fn bad_browser(name: &str) -> Launch {
     let kind = holdfast_browsers::Kind::Chromium;
     let browser = Installed { kind, program, version: "1".to_owned(), libraries: None };
     Launch::new(browser, "http://127.0.0.1:1/", guard())
+}
+
+/// Whether this machine has a Vulkan driver, which Firefox needs for WebGPU.
+pub fn has_vulkan() -> bool {
+    ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"]
+        .iter()
+        .any(|folder| std::fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some()))
+}
+
+/// Whether a file of the profile has what the page stored. Both write it as UTF-16 or UTF-8.
+pub fn stores(profile: &Path) -> bool {
+    let wide: Vec<u8> = "something".bytes().flat_map(|byte| [byte, 0]).collect();
+    let mut folders = vec![profile.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let is_database = path.to_string_lossy().contains("storage");
+            let bytes = if is_database { std::fs::read(&path).unwrap_or_default() } else { vec![] };
+            let has = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
+            if has(b"something") || has(&wide) {
+                return true;
+            }
+        }
+    }
+    false
 }
 
 /// Waits until a condition holds; fails the test when it does not.

@@ -23,6 +23,10 @@ const tell = (words) => fetch('/tell', { method: 'POST', body: words });
 })();
 </script>";
 
+/// Computes for a moment before, as a page that has joined does.
+const BUSY: &str =
+    "<script>{ const end = performance.now() + 1000; while (performance.now() < end); }</script>";
+
 /// Serves the page until it is dropped.
 pub struct PageServer {
     address: SocketAddr,
@@ -55,6 +59,11 @@ impl PageServer {
         format!("http://{}/join#token=secret", self.address)
     }
 
+    /// A link to a page that computes.
+    pub fn busy_link(&self) -> String {
+        format!("http://{}/busy#token=secret", self.address)
+    }
+
     /// The next thing that the page says.
     pub async fn told(&self) -> String {
         let mut told = self.told.lock().await;
@@ -75,6 +84,20 @@ impl PageServer {
     pub async fn ticks(&self) {
         while self.told.lock().await.try_recv().is_ok() {}
         self.told().await;
+    }
+}
+
+impl PageServer {
+    /// Waits until nothing more is said: twenty times as long as the page ever pauses.
+    pub async fn is_silent(&self) {
+        const SILENCE: std::time::Duration = std::time::Duration::from_secs(1);
+        let mut told = self.told.lock().await;
+        let silence = async {
+            while let Ok(said) = tokio::time::timeout(SILENCE, told.recv()).await {
+                said.unwrap();
+            }
+        };
+        tokio::time::timeout(super::LIMIT, silence).await.unwrap();
     }
 }
 
@@ -104,7 +127,11 @@ fn answer(mut stream: TcpStream, told: &UnboundedSender<String>) -> Option<()> {
     }
     let mut body = vec![0; byte_len];
     std::io::Read::read_exact(&mut reader, &mut body).ok()?;
-    let page = if first.starts_with("GET /join ") { PAGE } else { "" };
+    let page = match first.split(' ').nth(1) {
+        Some("/join") => PAGE.to_owned(),
+        Some("/busy") => format!("{BUSY}{PAGE}"),
+        _ => String::new(),
+    };
     write!(
         stream,
         "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\nConnection: close\r\n\

@@ -4,10 +4,10 @@ use anyhow::bail;
 use holdfast_server::ServerFile;
 use serde_json::json;
 
-use crate::args::Global;
-use crate::output;
+use crate::args::{Global, JoinArgs};
+use crate::{output, qr};
 
-pub(crate) fn run(global: &Global) -> anyhow::Result<()> {
+pub(crate) fn run(global: &Global, args: &JoinArgs) -> anyhow::Result<()> {
     let home = global.home()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let link = runtime.block_on(async {
@@ -16,5 +16,9 @@ pub(crate) fn run(global: &Global) -> anyhow::Result<()> {
             None => bail!("no server runs on {}; start one with `holdfast serve`", home.display()),
         }
     })?;
-    if global.json { output::print_json(&json!({ "link": link })) } else { output::line(link) }
+    if global.json {
+        return output::print_json(&json!({ "link": link }));
+    }
+    output::line(&link)?;
+    qr::show(&link, args.qr)
 }

@@ -9,16 +9,17 @@ use holdfast_server::{Server, ServerOptions, Tls};
 use serde_json::json;
 
 use crate::args::{Global, ServeArgs};
-use crate::output;
+use crate::interrupt::interrupted;
 use crate::place::pool_options;
+use crate::{output, qr};
 
 /// How long requests under way may take after the first Ctrl-C.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<()> {
     let store = Arc::new(global.store()?);
-    let browser = (!args.no_browser).then_some(&args.browser);
-    let options = pool_options(global, browser, args.threads, Arc::new(|_| {}))?;
+    let fleet = (!args.no_browser).then_some(&args.fleet);
+    let options = pool_options(global, fleet, args.threads, Arc::new(|_| {}))?;
     let tls = match (&args.tls, &args.tls_cert, &args.tls_key) {
         (Some(_), _, _) => Some(Tls::SelfSigned),
         (None, Some(cert), Some(key)) => Some(Tls::Files { cert: cert.clone(), key: key.clone() }),
@@ -39,7 +40,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<()> {
         };
         let server = Server::start(pool.lanes().clone(), options).await?;
         pool.open_door(server.join_link());
-        announce(global, &server)?;
+        announce(global, args, &server)?;
         interrupted().await;
         if !global.json {
             output::line("stopping: what is running may finish; Ctrl-C again to stop at once")?;
@@ -55,7 +56,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<()> {
     })
 }
 
-fn announce(global: &Global, server: &Server) -> anyhow::Result<()> {
+fn announce(global: &Global, args: &ServeArgs, server: &Server) -> anyhow::Result<()> {
     if global.json {
         return output::print_json(&json!({
             "origin": server.origin(),
@@ -68,24 +69,6 @@ fn announce(global: &Global, server: &Server) -> anyhow::Result<()> {
         output::line(format!("certificate SHA-256 {fingerprint}"))?;
     }
     output::line(format!("browsers join by {}", server.join_link()))?;
+    qr::show(&server.join_link(), args.qr)?;
     output::line("Ctrl-C to stop")
-}
-
-/// Waits for Ctrl-C, or for the system's request to end.
-async fn interrupted() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
-            return;
-        }
-    }
-    // Without a handler, the system's own way of ending a program is what happens.
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
-    }
 }

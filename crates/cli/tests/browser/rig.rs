@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_browsers::{Browser, GuardCommand, Launch, Profile, packaged};
+use holdfast_browsers::{Browser, GuardCommand, Installed, Launch, Profile, packaged};
 use holdfast_devices::cpu::{CpuEngine, CpuOptions, Target};
 use holdfast_devices::lane::{Lane, LaneOptions, Lanes};
 use holdfast_devices::{Device, Loaded, Program, Segment};
@@ -52,14 +52,15 @@ impl Rig {
     /// A browser on any link, open to DevTools, on a profile that stays for the next one.
     pub(crate) async fn browser_at(&self, link: &str) -> Browser {
         let installed = packaged(&unpacked(), &|_| ()).unwrap();
-        let guard = GuardCommand {
-            program: env!("CARGO_BIN_EXE_holdfast").into(),
-            arguments: vec!["guard".into()],
-        };
-        let mut launch = Launch::new(installed, link, guard);
+        let mut launch = Launch::new(installed, link, guard());
         launch.profile = Profile::Keep(self.profile());
         launch.extra_arguments.push(holdfast_devtools::ARGUMENT.to_owned());
         launch.start().await.unwrap()
+    }
+
+    /// A browser of any kind on the join link, in a private profile and with no way to control it.
+    pub(crate) async fn browser_of(&self, installed: Installed) -> Browser {
+        Launch::new(installed, self.server.join_link(), guard()).start().await.unwrap()
     }
 
     pub(crate) fn profile(&self) -> PathBuf {
@@ -113,6 +114,10 @@ impl Rig {
         let loaded = self.engine.load(segment).await.unwrap();
         run(&self.engine, &loaded, inputs).await
     }
+}
+
+fn guard() -> GuardCommand {
+    GuardCommand { program: env!("CARGO_BIN_EXE_holdfast").into(), arguments: vec!["guard".into()] }
 }
 
 /// Runs one segment and gives all its outputs.

@@ -4,7 +4,7 @@ use clap_complete::Shell;
 
 use crate::support::{Scene, check};
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 15] = [
     "import",
     "pull",
     "models",
@@ -15,6 +15,8 @@ const COMMANDS: [&str; 13] = [
     "run",
     "serve",
     "join",
+    "pool",
+    "bench",
     "doctor",
     "synth",
     "completions",
@@ -39,7 +41,9 @@ fn the_first_help_says_what_there_is() {
       run          Run models on text, pictures, sound or tensors
       serve        Serve models and take browsers in, until Ctrl-C
       join         Print the link by which a browser joins the running server
-      doctor       Say what this machine and its browser can do, and how to fix the rest
+      pool         Watch the running server's browsers, models, queue and times
+      bench        Measure how fast models run here: throughput and latency, by model and device
+      doctor       Say what this machine and its browsers can do, and how to fix the rest
       synth        Make seeded models in code, for tests and benchmarks
       completions  Print a completion script for a shell
       help         Print this message or the help of the given subcommand(s)
@@ -71,7 +75,7 @@ fn every_command_that_takes_arguments_has_examples() {
     for command in COMMANDS {
         assert!(top.contains(&format!("\n  {command} ")), "{command} is not listed");
         let help = scene.ok(&[command, "--help"]);
-        let takes = !["models", "join"].contains(&command);
+        let takes = command != "models";
         assert_eq!(takes, help.contains("Examples:\n"), "{help}");
         for example in help.lines().filter(|line| line.starts_with("  holdfast ")) {
             assert_eq!(example.split_whitespace().nth(1), Some(command), "{example}");
@@ -92,7 +96,7 @@ fn completions_know_commands_and_options_in_every_shell() {
     let scene = Scene::new();
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::PowerShell, Shell::Elvish] {
         let script = scene.ok(&["completions", &shell.to_string()]);
-        for word in ["import", "similarity", "onnxruntime"] {
+        for word in ["import", "similarity", "onnxruntime", "concurrent", "lanes"] {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }

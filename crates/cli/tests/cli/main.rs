@@ -6,6 +6,7 @@
 mod support;
 
 mod bad_input;
+mod bench;
 mod crash;
 mod disk;
 mod help;

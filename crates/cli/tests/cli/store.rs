@@ -262,7 +262,7 @@ fn doctor_says_what_works_and_how_to_fix_the_rest() {
     assert_eq!(heads, ["ok   processor", "ok   store", "ok   cpu engine"], "{text}");
     let report = scene.json(&["doctor", "--no-browser"]);
     assert_eq!(keys(&report), ["fine", "findings"]);
-    assert_eq!(keys(&report["findings"][0]), ["what", "fine", "text"]);
+    assert_eq!(keys(&report["findings"][0]), ["what", "browser", "fine", "text"]);
 
     let broken = scene.run(&["doctor", "--onnxruntime", "/nonexistent"]);
     assert_eq!((broken.code, broken.stderr.as_str()), (Some(1), ""));

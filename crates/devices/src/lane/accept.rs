@@ -95,18 +95,20 @@ impl Lanes {
                 Ok(Err(error)) => return Err(error),
                 Err(_) => return Err(JoinError::NoHello("it stayed silent".to_owned())),
             };
+        let power = hello.power;
         let (lane, resume) = match self.admit(hello) {
             Ok(admitted) => admitted,
             Err(reason) => {
                 let refused = ToLane::Refused { reason: reason.clone() };
-                for frame in split(0, &refused, &[]).into_iter().flatten() {
+                for bytes in split(0, &refused, &[]).into_iter().flatten().flatten() {
                     // The socket may be closed already; then nobody wants to know.
-                    let _ = link.outgoing.send(frame).await;
+                    let _ = link.outgoing.send(bytes).await;
                 }
                 return Err(JoinError::Refused(reason));
             }
         };
-        let opened = lane.open(resume.as_ref());
+        lane.note_power(power);
+        let opened = lane.open(resume.as_ref(), link.frame_bytes);
         // Only now can it be heard, which is what others wait for.
         self.changed();
         lane.serve(link, assembler, opened).await;

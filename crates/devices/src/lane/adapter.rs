@@ -23,8 +23,10 @@ pub(crate) fn describe(hello: &Hello) -> String {
         (Backend::Webgpu, WebGpuInfo::Available { vendor, architecture, device, .. }, _) => {
             let names = [vendor, architecture, device].map(String::as_str);
             let names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
+            // Firefox tells nothing about an adapter.
+            let name = if names.is_empty() { "unnamed GPU".to_owned() } else { names.join(" ") };
             let software = if is_software(&hello.webgpu) { " (software adapter)" } else { "" };
-            format!("{}{software}", names.join(" "))
+            format!("{name}{software}")
         }
         (Backend::Webnn, _, WebNnInfo::Available { chosen, .. }) => {
             format!("WebNN, asked for {chosen}")
@@ -135,6 +137,12 @@ mod tests {
         assert!(!is_accelerated(&hello, Some(&at(1000.0))));
         assert!(!is_accelerated(&gpu("mesa", "llvmpipe", false), Some(&at(1000.0))));
         assert!(!is_accelerated(&gpu("nvidia", "ampere", true), Some(&at(1000.0))));
+    }
+
+    #[test]
+    fn an_adapter_that_is_not_named_is_called_so() {
+        assert_eq!(describe(&gpu("", "", true)), "unnamed GPU (software adapter)");
+        assert_eq!(describe(&gpu("", "", false)), "unnamed GPU");
     }
 
     #[test]

@@ -3,16 +3,21 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use holdfast_wire::{Assembler, Backend, FromLane, Resume, ToLane, Welcome};
+use holdfast_wire::{Assembler, Backend, Frame, FromLane, Resume, ToLane, Welcome};
 use tokio::sync::{mpsc, watch};
 
 use super::Lane;
+use super::outbox::Outbox;
 use super::state::{Answer, Connection, State};
 use crate::device::Event;
 use crate::error::{DeviceError, ErrorKind};
 
-/// What carries frames: one WebSocket message each. The far end closes it by dropping it.
+/// What carries the messages of a WebSocket, of which frames are made. The far end closes it by
+/// dropping it.
 pub struct Link {
+    /// Bytes of a body that one frame carries at most. What is urgent waits for one frame, so this
+    /// depends on how fast the line is.
+    pub frame_bytes: usize,
     /// To the browser.
     pub outgoing: mpsc::Sender<Bytes>,
     /// From the browser. An error says how it broke the rules of what carries the frames, and
@@ -61,7 +66,7 @@ impl Lane {
         // What was put into the outbox last, such as a farewell, still goes out.
         let farewell = async {
             while let Some(frame) = self.next_frame(number) {
-                if link.outgoing.send(frame).await.is_err() {
+                if send(&link.outgoing, frame).await.is_err() {
                     break;
                 }
             }
@@ -113,7 +118,7 @@ impl Lane {
     }
 
     /// Takes a connection up: greets, and asks again what the lane does not know of.
-    pub(super) fn open(&self, resume: Option<&Resume>) -> Opened {
+    pub(super) fn open(&self, resume: Option<&Resume>, frame_bytes: usize) -> Opened {
         let shared = &self.shared;
         let mut state = self.state();
         state.diagnostics.connections += 1;
@@ -132,7 +137,7 @@ impl Lane {
                 return Opened { number, ended };
             }
         }
-        state.outbox = Default::default();
+        state.outbox = Outbox::new(frame_bytes);
         let welcome = ToLane::Welcome(Welcome {
             session: shared.session.clone(),
             resumed: resume.is_some(),
@@ -140,6 +145,7 @@ impl Lane {
             blob_key: shared.blob_key.clone(),
             cache_limit_bytes: shared.options.cache_bytes,
             tensor_limit_bytes: shared.options.tensor_bytes,
+            frame_bytes: frame_bytes as u64,
             heartbeat_ms: shared.options.heartbeat.as_millis() as u64,
         });
         // All of this was within the limits when it was asked first.
@@ -195,7 +201,7 @@ impl Lane {
     }
 
     /// The next frame for a connection; none if another one took over, whose frames they are.
-    fn next_frame(&self, connection: u32) -> Option<Bytes> {
+    fn next_frame(&self, connection: u32) -> Option<Frame> {
         let mut state = self.state();
         if state.is_current(connection) { state.outbox.next_frame() } else { None }
     }
@@ -211,8 +217,8 @@ impl Lane {
             let frame = self.next_frame(number);
             match frame {
                 Some(frame) => {
-                    let bytes = frame.len() as u64;
-                    if outgoing.send(frame).await.is_err() {
+                    let bytes = frame.byte_len() as u64;
+                    if send(outgoing, frame).await.is_err() {
                         return End::Cut("the socket closed".to_owned());
                     }
                     self.state().diagnostics.sent_bytes += bytes;
@@ -277,6 +283,10 @@ impl Lane {
             FromLane::Pong { nonce } => {
                 let took = self.nanoseconds().saturating_sub(*nonce);
                 self.state().diagnostics.round_trip = Some(std::time::Duration::from_nanos(took));
+                return Ok(());
+            }
+            FromLane::Power { power } => {
+                self.note_power(*power);
                 return Ok(());
             }
             FromLane::Lost { reason } => {
@@ -389,6 +399,16 @@ impl Lane {
         static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
         START.get_or_init(Instant::now).elapsed().as_nanos() as u64
     }
+}
+
+async fn send(
+    outgoing: &mpsc::Sender<Bytes>,
+    frame: Frame,
+) -> Result<(), mpsc::error::SendError<Bytes>> {
+    for bytes in frame {
+        outgoing.send(bytes).await?;
+    }
+    Ok(())
 }
 
 fn broken(how: String) -> End {

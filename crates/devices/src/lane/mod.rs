@@ -26,7 +26,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use holdfast_graph::{Digest, Tensor};
 use holdfast_models::Store;
-use holdfast_wire::{Backend, BodyWriter, FromLane, Hello, ToLane};
+use holdfast_wire::{Backend, BodyWriter, FromLane, Hello, PowerInfo, ToLane};
 use tokio::sync::{Notify, broadcast};
 
 pub use accept::{JoinError, Lanes};
@@ -92,6 +92,8 @@ pub(crate) struct Shared {
     store: Arc<Store>,
     options: LaneOptions,
     info: Mutex<Arc<DeviceInfo>>,
+    /// As it was told last.
+    power: Mutex<PowerInfo>,
     events: broadcast::Sender<Event>,
     /// There is something to send.
     outgoing: Notify,
@@ -130,7 +132,9 @@ impl Lane {
             accelerated: false,
             calibration: None,
         };
+        let power = Mutex::new(hello.power);
         let shared = Shared {
+            power,
             session,
             blob_key,
             hello,
@@ -149,6 +153,18 @@ impl Lane {
     /// What the lane said of itself when it joined.
     pub fn hello(&self) -> &Hello {
         &self.shared.hello
+    }
+
+    /// What its machine can spare now; [`Lane::hello`] tells what it could spare when it joined.
+    pub fn power(&self) -> PowerInfo {
+        *lock(&self.shared.power)
+    }
+
+    /// Takes what the lane says, which may be anything.
+    fn note_power(&self, power: PowerInfo) {
+        let part = |value: f64| if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) };
+        let (share, battery_level) = (part(power.share), power.battery_level.map(part));
+        *lock(&self.shared.power) = PowerInfo { share, battery_level, ..power };
     }
 
     /// What it computes on.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use holdfast_wire::{FRAME_BODY_LIMIT, FrameError, Split, ToLane, split};
+use holdfast_wire::{Frame, FrameError, Split, ToLane, split_within};
 
 /// What goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,8 +17,10 @@ pub(crate) enum Priority {
 }
 
 /// Frames in the order in which they go out.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Outbox {
+    /// Bytes of a body that one frame carries.
+    frame_bytes: usize,
     queues: [VecDeque<Split>; 3],
     /// Requests whose answers arrived; told together.
     acks: Vec<u64>,
@@ -26,6 +28,10 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
+    pub(crate) fn new(frame_bytes: usize) -> Outbox {
+        Outbox { frame_bytes, queues: Default::default(), acks: Vec::new(), next_id: 0 }
+    }
+
     /// Adds a message that does not wait behind any request.
     pub(crate) fn push_control(&mut self, message: &ToLane) -> Result<(), FrameError> {
         self.push(Priority::Control, message, &[])
@@ -40,7 +46,7 @@ impl Outbox {
         let body_len: usize = body.iter().map(Bytes::len).sum();
         // What lets something go must not overtake a long request that uses it.
         let lets_go = matches!(message, ToLane::Unload { .. } | ToLane::Drop { .. });
-        let short = body_len <= FRAME_BODY_LIMIT && !lets_go;
+        let short = body_len <= self.frame_bytes && !lets_go;
         self.push(if short { Priority::Short } else { Priority::Long }, message, body)
     }
 
@@ -50,7 +56,7 @@ impl Outbox {
     }
 
     /// The next frame to send.
-    pub(crate) fn next_frame(&mut self) -> Option<Bytes> {
+    pub(crate) fn next_frame(&mut self) -> Option<Frame> {
         if !self.acks.is_empty() && self.queues[0].is_empty() {
             let requests = std::mem::take(&mut self.acks);
             // Numbers always fit.
@@ -74,7 +80,7 @@ impl Outbox {
         body: &[Bytes],
     ) -> Result<(), FrameError> {
         self.next_id = self.next_id.wrapping_add(1);
-        let frames = split(self.next_id, message, body)?;
+        let frames = split_within(self.frame_bytes, self.next_id, message, body)?;
         self.queues[priority as usize].push_back(frames);
         Ok(())
     }
@@ -86,6 +92,8 @@ mod tests {
 
     use super::*;
 
+    const FRAME_BYTES: usize = 300_000;
+
     fn get(request: u64) -> ToLane {
         ToLane::Get { request, tensor: "t".into() }
     }
@@ -93,12 +101,16 @@ mod tests {
     /// The messages in the order in which they are whole at the other end.
     fn arrivals(outbox: &mut Outbox, assembler: &mut Assembler<ToLane>) -> Vec<ToLane> {
         let frames = std::iter::from_fn(|| outbox.next_frame());
-        frames.filter_map(|frame| assembler.push(frame).unwrap()).map(|(m, _)| m).collect()
+        frames
+            .flatten()
+            .filter_map(|bytes| assembler.push(bytes).unwrap())
+            .map(|(m, _)| m)
+            .collect()
     }
 
     #[test]
     fn control_goes_before_requests_and_those_stay_in_order() {
-        let mut outbox = Outbox::default();
+        let mut outbox = Outbox::new(FRAME_BYTES);
         outbox.push_request(&get(1), &[]).unwrap();
         outbox.push_request(&get(2), &[]).unwrap();
         outbox.push_control(&ToLane::Ping { nonce: 1 }).unwrap();
@@ -108,18 +120,20 @@ mod tests {
 
     #[test]
     fn a_short_request_overtakes_a_long_one_under_way() {
-        let mut outbox = Outbox::default();
+        let mut outbox = Outbox::new(FRAME_BYTES);
         let mut assembler = Assembler::default();
-        let long = Bytes::from(vec![0; FRAME_BODY_LIMIT * 2]);
+        let long = Bytes::from(vec![0; FRAME_BYTES * 2]);
         outbox.push_request(&get(1), &[long]).unwrap();
-        assert!(assembler.push(outbox.next_frame().unwrap()).unwrap().is_none());
+        for bytes in outbox.next_frame().unwrap() {
+            assert!(assembler.push(bytes).unwrap().is_none());
+        }
         outbox.push_request(&get(2), &[]).unwrap();
         assert_eq!(arrivals(&mut outbox, &mut assembler), [get(2), get(1)]);
     }
 
     #[test]
     fn acknowledgements_travel_together() {
-        let mut outbox = Outbox::default();
+        let mut outbox = Outbox::new(FRAME_BYTES);
         outbox.acknowledge(1);
         outbox.acknowledge(2);
         let arrived = arrivals(&mut outbox, &mut Assembler::default());

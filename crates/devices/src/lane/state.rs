@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use holdfast_graph::{Digest, Value};
-use holdfast_wire::{FromLane, LoadPhase, OutputTensor, ToLane};
+use holdfast_wire::{FRAME_BODY_LIMIT, FromLane, LoadPhase, OutputTensor, ToLane};
 use tokio::sync::{oneshot, watch};
 
 use super::diagnostics::Diagnostics;
@@ -119,7 +119,7 @@ impl State {
             next_request: 1,
             pending: BTreeMap::new(),
             abandoned: HashMap::new(),
-            outbox: Outbox::default(),
+            outbox: Outbox::new(FRAME_BODY_LIMIT),
             connection: Connection::Down { since: Instant::now() },
             segments: HashMap::new(),
             lost_segments: HashSet::new(),

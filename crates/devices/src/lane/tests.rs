@@ -1,8 +1,8 @@
 //! Lanes against a scripted browser. The real one is in the server's tests.
 
 use holdfast_wire::{
-    Backend, BrowserInfo, Hello, MachineInfo, PROTOCOL_VERSION, StorageInfo, StorageKind, WasmInfo,
-    WebGpuInfo, WebNnInfo,
+    Backend, BrowserInfo, Hello, MachineInfo, PROTOCOL_VERSION, PowerInfo, StorageInfo,
+    StorageKind, WasmInfo, WebGpuInfo, WebNnInfo,
 };
 
 pub(super) fn hello(backend: Backend) -> Hello {
@@ -23,6 +23,7 @@ pub(super) fn hello(backend: Backend) -> Hello {
         webnn: WebNnInfo::Missing { reason: "scripted".into() },
         wasm: WasmInfo { simd: true, threads: 2, jspi: true },
         storage: StorageInfo { kind: StorageKind::None, quota_bytes: None, used_bytes: 0 },
+        power: PowerInfo::FULL,
         resume: None,
     }
 }

@@ -32,6 +32,15 @@ fn a_derived_graph_is_found_by_its_origin_and_by_what_was_done() {
 }
 
 #[test]
+fn all_derived_graphs_are_listed_with_their_origin_and_nothing_else() {
+    let scene = Scene::new();
+    scene.add("plain", &small("bert", 3));
+    assert_eq!(scene.store.derivations().unwrap(), []);
+    let (from, graph) = derive(&scene, "model-a", 1);
+    assert_eq!(scene.store.derivations().unwrap(), [(from.to_string(), graph)]);
+}
+
+#[test]
 fn derived_graphs_live_as_long_as_their_origin() {
     let scene = Scene::new();
     let (stays, _) = derive(&scene, "stays", 1);

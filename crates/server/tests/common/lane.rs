@@ -6,8 +6,8 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use holdfast_wire::{
     Assembler, Backend, BrowserInfo, FromLane, Hello, MachineInfo, OutputTensor, PROTOCOL_VERSION,
-    Resume, StepTiming, StorageInfo, StorageKind, TensorSlice, ToLane, WasmInfo, WebGpuInfo,
-    WebNnInfo, WeightTraffic, Welcome, split,
+    PowerInfo, Resume, StepTiming, StorageInfo, StorageKind, TensorSlice, ToLane, WasmInfo,
+    WebGpuInfo, WebNnInfo, WeightTraffic, Welcome, split,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -92,8 +92,8 @@ impl ScriptedLane<TcpStream> {
 impl<S: AsyncRead + AsyncWrite + Unpin> ScriptedLane<S> {
     pub(crate) async fn say(&mut self, message: &FromLane, body: &[Bytes]) {
         self.messages += 1;
-        for frame in split(self.messages, message, body).unwrap() {
-            within(self.socket.send(Message::Binary(frame))).await.unwrap();
+        for bytes in split(self.messages, message, body).unwrap().flatten() {
+            within(self.socket.send(Message::Binary(bytes))).await.unwrap();
         }
     }
 
@@ -129,8 +129,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ScriptedLane<S> {
                 Some((ToLane::Ping { nonce }, _)) => {
                     // The other side may be closing already.
                     let pong = split(0, &FromLane::Pong { nonce }, &[]).unwrap();
-                    for frame in pong {
-                        let _ = self.socket.send(Message::Binary(frame)).await;
+                    for bytes in pong.flatten() {
+                        let _ = self.socket.send(Message::Binary(bytes)).await;
                     }
                 }
                 None | Some((ToLane::Ack { .. }, _)) => {}
@@ -200,6 +200,7 @@ pub(crate) fn hello() -> Hello {
         webnn: WebNnInfo::Missing { reason: "scripted".into() },
         wasm: WasmInfo { simd: true, threads: 2, jspi: true },
         storage: StorageInfo { kind: StorageKind::None, quota_bytes: None, used_bytes: 0 },
+        power: PowerInfo::FULL,
         resume: None,
     }
 }

@@ -12,8 +12,8 @@ pub(crate) fn cases() -> String {
 }
 
 fn case<M: Serialize>(message: &M, body: Vec<Bytes>) -> Value {
-    let frames: Vec<String> =
-        split(7, message, &body).expect("a small message").map(|frame| hex(&frame)).collect();
+    let frames = split(7, message, &body).expect("a small message").flatten();
+    let frames: Vec<String> = frames.map(|frame| hex(&frame)).collect();
     json!({ "message": message, "body": hex(&body.concat()), "frames": frames })
 }
 
@@ -83,6 +83,7 @@ fn to_lane() -> Vec<Value> {
                 blob_key: "b2".repeat(16),
                 cache_limit_bytes: 4 << 30,
                 tensor_limit_bytes: 1 << 30,
+                frame_bytes: 1 << 20,
                 heartbeat_ms: 5000,
             }),
             vec![],
@@ -186,6 +187,18 @@ fn from_lane() -> Vec<Value> {
             },
             vec![],
         ),
+        case(
+            &FromLane::Power {
+                power: PowerInfo {
+                    on_battery: Some(true),
+                    battery_level: Some(0.15),
+                    saves_data: true,
+                    hidden: true,
+                    share: 0.125,
+                },
+            },
+            vec![],
+        ),
         case(&FromLane::Lost { reason: "the GPU is lost".into() }, vec![]),
         case(&FromLane::Bye { reason: "stopped".into() }, vec![]),
     ]
@@ -217,6 +230,7 @@ fn hello() -> Hello {
         webnn: WebNnInfo::Missing { reason: "no navigator.ml".into() },
         wasm: WasmInfo { simd: true, threads: 2, jspi: true },
         storage: StorageInfo { kind: StorageKind::Opfs, quota_bytes: Some(1 << 34), used_bytes: 0 },
+        power: PowerInfo { on_battery: Some(false), battery_level: Some(1.0), ..PowerInfo::FULL },
         resume: Some(Resume { session: "a1".repeat(16), requests: vec![5] }),
     }
 }
@@ -234,6 +248,11 @@ fn refused() -> Vec<Value> {
     let start = |id: u32, body_len: u64| {
         format!(r#"{{"frame":"start","id":{id},"bodyLen":{body_len},"message":{ping}}}"#)
     };
+    let apart = |apart: u64, body_len: u64| {
+        format!(
+            r#"{{"frame":"start","id":1,"bodyLen":{body_len},"apart":{apart},"message":{ping}}}"#
+        )
+    };
     vec![
         json!({ "why": "empty", "frames": [""] }),
         json!({ "why": "shorter than its length field", "frames": ["0100"] }),
@@ -243,7 +262,10 @@ fn refused() -> Vec<Value> {
         json!({ "why": "neither start nor rest", "frames": [frame(r#"{"frame":"end","id":1}"#, &[])] }),
         json!({ "why": "further frame of a message that has not begun", "frames": [frame(r#"{"frame":"rest","id":1}"#, &[1])] }),
         json!({ "why": "more body than announced", "frames": [frame(&start(1, 0), &[1])] }),
-        json!({ "why": "less body than announced, without need", "frames": [frame(&start(1, 9), &[1])] }),
+        json!({ "why": "bytes apart, and others behind the header", "frames": [frame(&apart(1, 9), &[1])] }),
+        json!({ "why": "fewer bytes apart than announced", "frames": [frame(&apart(3, 9), &[]), "0102"] }),
+        json!({ "why": "more bytes apart than a frame may have", "frames": [frame(&apart(1 << 30, 1 << 30), &[])] }),
+        json!({ "why": "more bytes apart than the message has", "frames": [frame(&apart(3, 2), &[]), "010203"] }),
         json!({ "why": "announces more body than any message may have", "frames": [frame(&start(1, 1 << 40), &[1])] }),
     ]
 }

@@ -53,6 +53,7 @@ pub(crate) fn types() -> String {
         WasmInfo,
         StorageInfo,
         StorageKind,
+        PowerInfo,
         Resume,
         BlobRef,
         TensorShape,

@@ -6,16 +6,16 @@ mod report;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use holdfast_devices::{ModelKind, process_memory};
 use holdfast_models::input::Sidecars;
-use holdfast_models::{Component, Manifest, Store, StoreError, Variant};
+use holdfast_models::{Component, Store};
 use holdfast_pool::{Answer, Request};
-use holdfast_server::ServerFile;
 
 use crate::args::{Global, RunArgs};
-use crate::output::{self, Spinner, plural};
-use crate::place::{Place, pool_options};
+use crate::chosen::{Chosen, choose};
+use crate::output::Spinner;
+use crate::place::{Place, Wanted};
 use report::{Memory, ModelReport, Report};
 
 pub(crate) fn run(global: &Global, args: &RunArgs) -> anyhow::Result<()> {
@@ -23,77 +23,23 @@ pub(crate) fn run(global: &Global, args: &RunArgs) -> anyhow::Result<()> {
     let chosen = args
         .models
         .iter()
-        .map(|name| choose(&store, name, args))
+        .map(|name| choose(&store, name, args.variant.as_deref(), args.component.as_deref()))
         .collect::<anyhow::Result<Vec<_>>>()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let report = runtime.block_on(async {
         let spinner = Arc::new(Spinner::new("preparing"));
-        let place = place(global, args, &store, spinner.clone()).await?;
+        let wanted = Wanted {
+            fleet: &args.fleet,
+            threads: args.threads,
+            with_browser: args.device.need_browser(),
+        };
+        let place = Place::find(global, &store, wanted, spinner.clone()).await?;
         let report = run_all(&store, &place, &chosen, args).await;
         spinner.say("ending");
         place.close().await;
         report
     })?;
     report.print(global.json, args)
-}
-
-/// The server that runs already, unless this run wants an engine of its own.
-async fn place(
-    global: &Global,
-    args: &RunArgs,
-    store: &Arc<Store>,
-    spinner: Arc<Spinner>,
-) -> anyhow::Result<Place> {
-    let own_engine = args.threads.is_some() || global.onnxruntime.is_some();
-    if !own_engine && let Some(server) = ServerFile::find(&global.home()?) {
-        if args.browser.is_set() {
-            output::warn("a server runs, so what was said about the browser does not count");
-        }
-        return Ok(Place::There(server));
-    }
-    let progress = Arc::new(move |text: &str| spinner.say(text.to_owned()));
-    let options = pool_options(global, Some(&args.browser), args.threads, progress)?;
-    Place::here(store.clone(), options, args.device.need_browser()).await
-}
-
-/// A component that the user asked for.
-struct Chosen {
-    manifest: Manifest,
-    component: Component,
-}
-
-fn choose(store: &Store, name: &str, args: &RunArgs) -> anyhow::Result<Chosen> {
-    let manifest = store.model(name)?;
-    let variant = args.variant.clone().map(Variant);
-    if let Some(variant) = &variant
-        && !manifest.variants().contains(variant)
-    {
-        let available = manifest.variants().iter().map(ToString::to_string).collect();
-        let (of, asked) = (name.to_owned(), variant.to_string());
-        return Err(StoreError::NoSuchVariant { of, asked, available }.into());
-    }
-    let components = manifest.choose(variant.as_ref());
-    let roles: Vec<String> = components.iter().map(|c| c.role.to_string()).collect();
-    let component = match (&args.component, components.as_slice()) {
-        (None, [only]) => *only,
-        (None, several) => match several.iter().find(|component| component.role.0 == "model") {
-            Some(component) => component,
-            None => bail!(
-                "`{name}` has {}; choose with --component: {}",
-                plural(several.len(), "component"),
-                roles.join(", ")
-            ),
-        },
-        (Some(role), all) => {
-            let found = all.iter().find(|component| component.role.0 == *role);
-            found.ok_or_else(|| StoreError::NoSuchComponent {
-                model: name.to_owned(),
-                role: role.clone(),
-                available: roles,
-            })?
-        }
-    };
-    Ok(Chosen { component: component.clone(), manifest })
 }
 
 async fn run_all(
@@ -119,6 +65,7 @@ async fn run_all(
             kind: kind(component, args),
             inputs: prepared.tensors.clone(),
             choices: args.device.clone(),
+            priority: args.priority,
             deadline: args.deadline,
         };
         let runs = repeat(place, &request, args.repeat)

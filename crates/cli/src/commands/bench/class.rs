@@ -1,0 +1,86 @@
+//! Which class an error is of, wherever it happened.
+
+use holdfast_devices::ErrorKind;
+use holdfast_pool::RunError;
+use holdfast_server::ClientError;
+
+/// The class, by the names that the pool's own figures have.
+pub(super) fn class(error: &anyhow::Error) -> &'static str {
+    let here = error.downcast_ref::<RunError>().map(|error| match error {
+        RunError::Device(error) => of_kind(error.kind()),
+        RunError::NoDevice(_) => "no_device",
+        RunError::Failed(_) => "failed",
+        RunError::Expired(_) => "timeout",
+        RunError::Full { .. } => "full",
+    });
+    let there = error.downcast_ref::<ClientError>().map(|error| match error {
+        ClientError::Refused { status, message } => refused(status.as_u16(), message),
+        ClientError::Connect { .. } | ClientError::Http(_) | ClientError::Answer(_) => "connection",
+    });
+    here.or(there).unwrap_or("other")
+}
+
+const KINDS: [ErrorKind; 8] = [
+    ErrorKind::Caller,
+    ErrorKind::Device,
+    ErrorKind::Timeout,
+    ErrorKind::Memory,
+    ErrorKind::Cancelled,
+    ErrorKind::Busy,
+    ErrorKind::StateLost,
+    ErrorKind::Protocol,
+];
+
+fn of_kind(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Caller => "caller",
+        ErrorKind::Device => "device",
+        ErrorKind::Timeout => "timeout",
+        ErrorKind::Memory => "memory",
+        ErrorKind::Cancelled => "cancelled",
+        ErrorKind::Busy => "busy",
+        ErrorKind::StateLost => "state_lost",
+        ErrorKind::Protocol => "protocol",
+    }
+}
+
+/// A server says the class by its status, and the kind of a device's error by how it begins.
+fn refused(status: u16, message: &str) -> &'static str {
+    match status {
+        422 => {
+            let kind = KINDS.into_iter().find(|kind| message.starts_with(&format!("{kind}: ")));
+            kind.map_or("device", of_kind)
+        }
+        429 => "full",
+        503 if message.starts_with("it was running on") => "failed",
+        503 => "no_device",
+        504 => "timeout",
+        _ => "connection",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_devices::DeviceError;
+
+    use super::*;
+
+    #[test]
+    fn a_device_error_has_the_same_class_here_and_through_a_server() {
+        for kind in KINDS {
+            let error = RunError::from(DeviceError::new(kind, "it was so"));
+            let there = refused(422, &error.to_string());
+            assert_eq!(class(&error.into()), there);
+        }
+        let failed = RunError::Failed(vec![]);
+        assert_eq!(refused(503, &failed.to_string()), class(&failed.into()));
+        let none = RunError::NoDevice(vec![]);
+        assert_eq!(refused(503, &none.to_string()), class(&none.into()));
+    }
+
+    #[test]
+    fn what_is_no_error_of_a_run_is_told_apart() {
+        assert_eq!(class(&anyhow::anyhow!("something else")), "other");
+        assert_eq!(refused(401, "Control needs the token"), "connection");
+    }
+}

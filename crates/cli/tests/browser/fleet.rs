@@ -1,0 +1,289 @@
+//! Several browsers under one pool: they are started, killed, replaced and closed, and every request
+//! is answered.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use holdfast_browsers::{GuardCommand, Kind};
+use holdfast_devices::ModelKind;
+use holdfast_graph::{DataType, Tensor, encode};
+use holdfast_models::{ImportOptions, Store, StoredGraph};
+use holdfast_pool::{
+    Answer, BrowserOptions, BrowserState, FleetMetrics, Pool, PoolOptions, Priority, Request,
+    RunError, ScalingStep,
+};
+use holdfast_server::{Server, ServerOptions};
+use holdfast_testkit::{Builder, fixed};
+
+use crate::returning::kill;
+use crate::rig::{unpacked, within};
+
+/// A pool that starts browsers, and a model that adds an input to a large sum.
+struct Scene {
+    pool: Arc<Pool>,
+    _server: Server,
+    graph: StoredGraph,
+    _folder: tempfile::TempDir,
+}
+
+fn browsers() -> BrowserOptions {
+    let program = env!("CARGO_BIN_EXE_holdfast").into();
+    let guard = GuardCommand { program, arguments: vec!["guard".into()] };
+    BrowserOptions { kinds: vec![Kind::Packaged], ..BrowserOptions::new(unpacked(), guard) }
+}
+
+impl Scene {
+    async fn new(browser: BrowserOptions) -> Scene {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(Store::open(folder.path().join("home")).unwrap());
+        let options = PoolOptions { browser: Some(browser), ..PoolOptions::default() };
+        let pool = Arc::new(Pool::new(store.clone(), options).unwrap());
+        let address = (std::net::Ipv4Addr::LOCALHOST, 0).into();
+        let options = ServerOptions { address, ..ServerOptions::default() };
+        let server = Server::start(pool.lanes().clone(), options).await.unwrap();
+        pool.open_door(server.join_link());
+        let path = folder.path().join("slow.onnx");
+        std::fs::write(&path, encode(&model())).unwrap();
+        let imported = store.import(&path, &ImportOptions::default(), &mut |_| ()).unwrap();
+        let graph = imported.manifest.components[0].graph.clone();
+        Scene { pool, _server: server, graph, _folder: folder }
+    }
+
+    fn request(&self, value: u16, choices: &str) -> Request {
+        let input = Tensor::from_slice(&[SIZE, SIZE], &vec![f32::from(value); SIZE * SIZE]);
+        Request {
+            graph: self.graph.clone(),
+            kind: ModelKind::Other,
+            inputs: vec![("x".to_owned(), input.unwrap())],
+            choices: choices.parse().unwrap(),
+            priority: Priority::Normal,
+            deadline: None,
+        }
+    }
+
+    async fn run(&self, value: u16, choices: &str) -> Result<Answer, RunError> {
+        within("an answer", self.pool.run(&self.request(value, choices))).await
+    }
+
+    /// Asks for all of these at once. All answers have to be right.
+    async fn run_all(&self, values: std::ops::Range<u16>) -> Vec<Answer> {
+        let runs = values.clone().map(|value| self.run(value, "wasm"));
+        let answers: Vec<Answer> = join_all(runs).await.into_iter().map(Result::unwrap).collect();
+        for (value, answer) in values.zip(&answers) {
+            assert!(is_right(answer, value), "{value}");
+        }
+        answers
+    }
+
+    fn fleet(&self) -> FleetMetrics {
+        self.pool.metrics().fleet
+    }
+
+    /// Waits until the fleet is as wanted.
+    async fn until(&self, what: &str, wanted: impl Fn(&FleetMetrics) -> bool) -> FleetMetrics {
+        let waiting = async {
+            loop {
+                let fleet = self.fleet();
+                if wanted(&fleet) {
+                    return fleet;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        within(what, waiting).await
+    }
+
+    /// Closes the pool; nothing may be left of the browsers that were seen.
+    async fn close(self, seen: &[FleetMetrics]) {
+        within("the pool to close", self.pool.close()).await;
+        assert!(self.fleet().browsers.is_empty());
+        for browser in seen.iter().flat_map(|fleet| &fleet.browsers) {
+            let process = browser.process.unwrap();
+            assert!(!Path::new(&format!("/proc/{process}")).exists(), "{}", browser.name);
+            let profile = browser.profile.as_ref().unwrap();
+            assert!(!Path::new(profile).exists(), "{}", browser.name);
+        }
+        let error = self.pool.run(&self.request(1, "wasm")).await.unwrap_err();
+        assert!(error.to_string().contains("the pool is closed"), "{error}");
+    }
+}
+
+const SIZE: usize = 128;
+
+/// Sixteen products in a row with a matrix that changes nothing, so that it takes a while.
+fn model() -> holdfast_graph::Model {
+    let mut builder = Builder::new("slow", 0);
+    builder.input("x", DataType::F32, &[fixed(SIZE), fixed(SIZE)]);
+    let mut identity = vec![0f32; SIZE * SIZE];
+    (0..SIZE).for_each(|index| identity[index * SIZE + index] = 1.0);
+    let identity = Tensor::from_slice(&[SIZE, SIZE], &identity).unwrap();
+    let identity = builder.initializer("identity", &identity);
+    let mut last = "x".to_owned();
+    for _ in 0..16 {
+        last = builder.node("MatMul", &[&last, &identity], &[]);
+    }
+    let y = builder.node("Add", &[&last, "x"], &[]);
+    builder.output("y", &y, DataType::F32, &[fixed(SIZE), fixed(SIZE)]);
+    builder.finish().unwrap()
+}
+
+fn is_right(answer: &Answer, value: u16) -> bool {
+    let found = answer.outcome.output("y").unwrap().to_vec::<f32>().unwrap();
+    found == vec![2.0 * f32::from(value); SIZE * SIZE]
+}
+
+fn serving(fleet: &FleetMetrics) -> usize {
+    fleet.browsers.iter().filter(|browser| browser.state == BrowserState::Serving).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_that_is_killed_costs_no_answer_and_is_replaced() {
+    let scene = Scene::new(BrowserOptions { min: 2, max: 2, lanes: 2, ..browsers() }).await;
+    let before = scene.until("two browsers", |fleet| serving(fleet) == 2).await;
+    assert!(before.browsers.iter().all(|browser| browser.kind == "packaged"));
+    scene.run_all(0..4).await;
+    let four = async {
+        while scene.pool.metrics().connections.by_backend.get("wasm") != Some(&4) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within("all four lanes", four).await;
+
+    let victim = &before.browsers[0];
+    let lanes = victim.lanes.clone();
+    let busy = async {
+        let is_busy = |scene: &Scene| {
+            let devices = scene.pool.metrics().devices;
+            devices.iter().any(|device| lanes.contains(&device.name) && device.in_flight > 0)
+        };
+        while !is_busy(&scene) {
+            tokio::task::yield_now().await;
+        }
+        kill(victim.process.unwrap());
+    };
+    let (_, ()) = tokio::join!(scene.run_all(0..40), within("the victim to be busy", busy));
+    assert!(scene.pool.metrics().failovers > 0);
+
+    let after = scene.until("another browser", |fleet| serving(fleet) == 2).await;
+    assert_eq!((after.started, after.restarts, after.most), (3, 1, 2));
+    assert!(after.browsers.iter().all(|browser| browser.process != victim.process));
+    let failed = after.events.iter().find(|event| event.what == ScalingStep::Fail).unwrap();
+    assert!(failed.why.contains("signal 9"), "{}", failed.why);
+    scene.run_all(0..8).await;
+    scene.close(&[before, after]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fleet_grows_while_work_waits_and_shrinks_when_there_is_none() {
+    let idle = Duration::from_secs(4);
+    let options = BrowserOptions { max: 2, idle, ..browsers() };
+    let scene = Scene::new(options).await;
+    assert_eq!(scene.fleet().started, 0, "nobody has asked for one");
+    scene.run_all(0..1).await;
+    let one = scene.fleet();
+    assert_eq!((one.started, serving(&one)), (1, 1), "one request is no reason for a second one");
+
+    let load = async {
+        while serving(&scene.fleet()) < 2 {
+            scene.run_all(0..64).await;
+        }
+    };
+    within("a second browser", load).await;
+    let two = scene.fleet();
+    assert_eq!((two.started, two.restarts), (2, 0));
+    let started = two.events.iter().rfind(|event| event.what == ScalingStep::Start).unwrap();
+    assert!(started.why.contains("requests wait for wasm"), "{}", started.why);
+
+    scene.until("no browser", |fleet| fleet.browsers.is_empty()).await;
+    let events = scene.fleet().events;
+    let closed: Vec<_> = events.iter().filter(|event| event.what == ScalingStep::Close).collect();
+    assert_eq!(closed.len(), 2);
+    assert!(closed.iter().all(|event| event.why.contains("nothing to do")), "{closed:?}");
+    // And it grows again.
+    scene.run_all(0..2).await;
+    let again = scene.fleet();
+    assert_eq!(again.started, 3);
+    scene.close(&[one, two, again]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_that_takes_too_much_memory_is_drained_and_replaced() {
+    let limit = Some(1 << 20);
+    let scene = Scene::new(BrowserOptions { min: 1, memory_limit: limit, ..browsers() }).await;
+    let replaced = scene.until("a replacement", |fleet| fleet.started >= 2).await;
+    assert!(replaced.restarts >= 1);
+    let drained = replaced.events.iter().find(|event| event.what == ScalingStep::Drain).unwrap();
+    assert!(drained.why.contains("1 MiB are allowed"), "{}", drained.why);
+    // It is no failure, so nothing is held back.
+    assert!(replaced.failing.is_empty());
+    scene.close(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crashed_tab_is_replaced_although_its_browser_lives() {
+    let scene = Scene::new(browsers()).await;
+    scene.run_all(0..4).await;
+    let before = scene.fleet();
+    let browser = before.browsers[0].process.unwrap();
+    kill_renderers(browser);
+    let after = scene.until("another browser", |fleet| fleet.restarts == 1).await;
+    let failed = after.events.iter().find(|event| event.what == ScalingStep::Fail).unwrap();
+    assert!(failed.why.contains("its tab crashed"), "{}", failed.why);
+    scene.run_all(0..4).await;
+    scene.close(&[before]).await;
+}
+
+/// Kills the processes that the pages of a browser run in.
+fn kill_renderers(browser: u32) {
+    let mut killed = 0;
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let is_renderer = String::from_utf8_lossy(&command).contains("--type=renderer");
+        if is_renderer && descends(pid, browser) {
+            kill(pid);
+            killed += 1;
+        }
+    }
+    assert!(killed > 0, "the browser has no renderer");
+}
+
+fn descends(pid: u32, ancestor: u32) -> bool {
+    let parent = |pid: u32| -> Option<u32> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+    };
+    std::iter::successors(parent(pid), |pid| parent(*pid)).any(|pid| pid == ancestor)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_browser_is_said_once_and_the_next_choice_is_used() {
+    let program = Some("/bin/true".into());
+    let scene = Scene::new(BrowserOptions { program: program.clone(), ..browsers() }).await;
+    scene.run_all(0..2).await;
+    let fleet = scene.fleet();
+    let failed: Vec<_> =
+        fleet.events.iter().filter(|event| event.what == ScalingStep::Fail).collect();
+    assert_eq!(failed.len(), 1);
+    assert!(failed[0].why.contains("/bin/true"), "{}", failed[0].why);
+    assert_eq!(fleet.browsers[0].kind, "packaged");
+    scene.close(&[fleet]).await;
+
+    // Where there is no other choice, whoever asks is told at once.
+    let scene = Scene::new(BrowserOptions { program, kinds: vec![], ..browsers() }).await;
+    for _ in 0..20 {
+        let error = scene.run(1, "wasm").await.unwrap_err().to_string();
+        assert!(error.contains("/bin/true"), "{error}");
+    }
+    let fleet = scene.fleet();
+    assert!(fleet.started < 20, "{} starts", fleet.started);
+    assert!(fleet.browsers.is_empty());
+    // And the next device is used.
+    let answer = scene.run(3, "wasm,cpu").await.unwrap();
+    assert!(is_right(&answer, 3) && answer.passed_over.len() == 1);
+    scene.close(&[]).await;
+}

@@ -1,0 +1,235 @@
+//! The way of one request, in its caller's own task: choice after choice, device after device,
+//! until there is an answer or a reason why there is none.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_devices::{DeviceError, ErrorKind, Loaded, Outcome};
+use tokio::time::Instant;
+
+use crate::choice::Choice;
+use crate::pool::explain;
+use crate::prepare::{Prepared, Unprepared};
+use crate::request::{Answer, Failure, PassedOver, Request, RunError};
+use crate::scheduler::Scheduler;
+use crate::scheduler::member::{Health, MemberId};
+use crate::scheduler::queue::Wanted;
+use crate::scheduler::together::{busy, run_within};
+use crate::scheduler::turn::{Granted, Lease, Turn, Used};
+
+/// What a request needs before it can be put into the queue.
+pub(crate) trait Ways: Sync {
+    /// Makes sure that there is a device; the error says why there is none.
+    fn ensure(&self, wanted: Wanted) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// The request's model for a choice.
+    fn prepare(
+        &self,
+        request: &Request,
+        choice: Choice,
+    ) -> impl Future<Output = Result<Arc<Prepared>, Unprepared>> + Send;
+}
+
+/// Devices that may fail under a request.
+const STRIKES: usize = 3;
+
+/// Carries a request to its end. `arrival` is its number.
+pub(crate) async fn carry(
+    scheduler: &Scheduler,
+    ways: &impl Ways,
+    request: &Request,
+    arrival: u64,
+) -> Result<Answer, RunError> {
+    let mut carried = Carried {
+        scheduler,
+        request,
+        arrival,
+        failed_on: Vec::new(),
+        queued: Duration::ZERO,
+        spent: Duration::ZERO,
+    };
+    let mut passed_over = Vec::new();
+    for (choice, accelerated) in request.choices.in_order() {
+        match carried.on(ways, Wanted { choice, accelerated }).await {
+            Ok(answer) => return Ok(Answer { passed_over, ..answer }),
+            Err(Left::Request(error)) => return Err(error),
+            Err(Left::Choice(reason)) => passed_over.push(PassedOver { choice, reason }),
+        }
+    }
+    Err(RunError::NoDevice(passed_over))
+}
+
+/// Why a request leaves a choice.
+enum Left {
+    /// Another choice may do better.
+    Choice(String),
+    /// No other would.
+    Request(RunError),
+}
+
+struct Carried<'a> {
+    scheduler: &'a Scheduler,
+    request: &'a Request,
+    arrival: u64,
+    failed_on: Vec<Failure>,
+    /// How long it has waited for its turn.
+    queued: Duration,
+    /// How much of its deadline is gone.
+    spent: Duration,
+}
+
+impl Carried<'_> {
+    /// Tries one choice.
+    async fn on(&mut self, ways: &impl Ways, wanted: Wanted) -> Result<Answer, Left> {
+        let choice = wanted.choice;
+        let order = (self.request.priority, self.arrival);
+        let mut avoid: Option<MemberId> = None;
+        let (mut gone, mut refused) = (0, 0);
+        loop {
+            ways.ensure(wanted).await.map_err(Left::Choice)?;
+            let model = ways.prepare(self.request, choice).await.map_err(|error| match error {
+                Unprepared::Choice(reason) => Left::Choice(reason),
+                Unprepared::Request(error) => Left::Request(error),
+            })?;
+            if let Some(reason) = self.scheduler.refusal(&model, choice) {
+                return Err(Left::Choice(reason));
+            }
+            let mut ticket =
+                self.scheduler.enqueue(wanted, order, &model, &self.request.inputs, avoid);
+            let since = ticket.since();
+            let turn = ticket.turn(self.left()).await;
+            // It has its turn, or is not in the queue any more.
+            drop(ticket);
+            let Some(turn) = turn else {
+                return Err(Left::Request(RunError::Expired(self.queued + since.elapsed())));
+            };
+            let (granted, rows, result) = match turn {
+                Turn::Run(lease) => self.run(lease, since).await,
+                Turn::Ran { granted, rows, result } => (granted, Some(rows), result),
+                Turn::Cannot(reason) => return Err(Left::Choice(reason)),
+                Turn::Wrong(error) => return Err(Left::Request(error.into())),
+                Turn::Gone => {
+                    gone += 1;
+                    self.queued += since.elapsed();
+                    if gone >= STRIKES {
+                        let reason = format!("its devices went away {gone} times");
+                        return Err(Left::Choice(reason));
+                    }
+                    continue;
+                }
+            };
+            self.queued += granted.at.saturating_duration_since(since);
+            self.spent += since.max(granted.loaded_at).elapsed();
+            match result {
+                Ok((outcome, took)) => {
+                    return Ok(self.answer(&granted, since, outcome, took, rows));
+                }
+                Err(error) => match self.failed(&granted, error)? {
+                    After::Again(failed) => avoid = failed,
+                    // A device that is there and says no is believed when a second one says so,
+                    // or when there is no second one.
+                    After::Refused(reason) => {
+                        refused += 1;
+                        if refused >= self.scheduler.count(choice).min(2) {
+                            return Err(Left::Choice(reason));
+                        }
+                        avoid = Some(granted.member);
+                    }
+                },
+            }
+        }
+    }
+
+    /// Runs it here, with a slot of its own.
+    async fn run(&self, mut lease: Lease, since: Instant) -> (Granted, Option<usize>, Ran) {
+        let spent = since.max(lease.granted.loaded_at).elapsed();
+        let left = self.left().map(|left| left.saturating_sub(spent));
+        if lease.granted.loaded_at > since {
+            self.scheduler.progress(&format!("running on {}", lease.granted.device.info().name));
+        }
+        let result = run_within(&lease.granted, self.request.inputs.clone(), left).await;
+        lease.used = match &result {
+            Ok((outcome, _)) => Used::Well { requests: 1, busy: busy(outcome) },
+            // That the caller has no more time says nothing about the device.
+            Err(error) if error.kind() == ErrorKind::Timeout && left.is_some() => Used::NotToSay,
+            Err(error) => Used::of(error, &lease.granted),
+        };
+        (lease.granted.clone(), None, result)
+    }
+
+    /// What is left of the deadline.
+    fn left(&self) -> Option<Duration> {
+        self.request.deadline.map(|deadline| deadline.saturating_sub(self.spent))
+    }
+
+    /// What to do after a run that failed.
+    fn failed(&mut self, granted: &Granted, error: DeviceError) -> Result<After, Left> {
+        let reason = explain(&error);
+        match error.kind() {
+            ErrorKind::Caller | ErrorKind::Cancelled => return Err(Left::Request(error.into())),
+            // The caller's own deadline has passed, wherever else it could run.
+            ErrorKind::Timeout if self.request.deadline.is_some() => {
+                return Err(Left::Request(error.into()));
+            }
+            ErrorKind::Memory => return Err(Left::Choice(reason)),
+            ErrorKind::Device if granted.steady => return Err(Left::Choice(reason)),
+            ErrorKind::Busy => return Ok(After::Again(None)),
+            ErrorKind::Device | ErrorKind::Timeout | ErrorKind::StateLost | ErrorKind::Protocol => {
+            }
+        }
+        let device = granted.device.info().name.clone();
+        self.failed_on.push(Failure { device, reason: reason.clone() });
+        if self.failed_on.len() >= STRIKES {
+            return Err(Left::Request(RunError::Failed(std::mem::take(&mut self.failed_on))));
+        }
+        self.scheduler.state().account.failovers += 1;
+        let is_there = granted.device.health() != Health::Gone;
+        Ok(match error.kind() {
+            ErrorKind::Device if is_there => After::Refused(reason),
+            _ => After::Again(Some(granted.member)),
+        })
+    }
+
+    fn answer(
+        &mut self,
+        granted: &Granted,
+        since: Instant,
+        outcome: Outcome,
+        took: Duration,
+        rows: Option<usize>,
+    ) -> Answer {
+        let loaded = granted.loaded.as_ref().clone();
+        // What was there before it came, it did not wait for.
+        let loaded = match granted.loaded_at > since {
+            true => loaded,
+            false => Loaded {
+                new_weight_bytes: 0,
+                downloaded_bytes: 0,
+                took: Duration::ZERO,
+                first_run: None,
+                first_run_error: None,
+                ..loaded
+            },
+        };
+        Answer {
+            outcome,
+            loaded,
+            took,
+            queued: self.queued,
+            batch_rows: rows.unwrap_or(1),
+            passed_over: Vec::new(),
+            failed_on: std::mem::take(&mut self.failed_on),
+        }
+    }
+}
+
+type Ran = Result<(Outcome, Duration), DeviceError>;
+
+/// What to do after a run that failed.
+enum After {
+    /// Try again, elsewhere if possible.
+    Again(Option<MemberId>),
+    /// The device is there and said no.
+    Refused(String),
+}

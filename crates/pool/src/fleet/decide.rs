@@ -1,0 +1,293 @@
+//! How many browsers there are to be: pure functions of a picture of the fleet.
+
+use std::time::Duration;
+
+use holdfast_wire::Backend;
+
+use crate::scheduler::crew::Demand;
+
+/// Everything that the decision depends on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Picture {
+    pub(super) min: usize,
+    pub(super) max: usize,
+    /// How long a browser may have nothing to do.
+    pub(super) idle_limit: Duration,
+    /// What can be started, the preferred one first.
+    pub(super) sources: Vec<SourceView>,
+    pub(super) browsers: Vec<BrowserView>,
+    /// What waits.
+    pub(super) demands: Vec<Demand>,
+    /// Backends that somebody waits for because no lane is there.
+    pub(super) needs: Vec<Backend>,
+}
+
+/// Something that can be started.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SourceView {
+    /// Why it is left alone for a while.
+    pub(super) failing: Option<String>,
+    /// Backends that it does not have, and why.
+    pub(super) lacks: Vec<(Backend, String)>,
+}
+
+/// A browser that was started.
+#[derive(Clone, Debug)]
+pub(super) struct BrowserView {
+    pub(super) id: u64,
+    pub(super) stage: Stage,
+    pub(super) lacks: Vec<(Backend, String)>,
+    /// How long it has had nothing to do; `None` if it has.
+    pub(super) idle: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It is not known yet what it will do for those who wait.
+    Coming,
+    /// It takes work.
+    Serving,
+    /// It is on its way out.
+    Leaving,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// Starts what is at this position.
+    Start(usize, String),
+    /// Closes the browser of this id.
+    Close(u64, String),
+    Nothing,
+}
+
+/// How long requests wait before another browser is started for them.
+pub(super) const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What is to be done next. Asked again after it was done.
+pub(super) fn decide(picture: &Picture) -> Decision {
+    let staying = || picture.browsers.iter().filter(|browser| browser.stage != Stage::Leaving);
+    let count = staying().count();
+    let has_room = picture.browsers.len() < picture.max.max(picture.min);
+    if count < picture.min
+        && has_room
+        && let Some(source) = picture.source(None)
+    {
+        let why = format!("at least {} are to be there", picture.min);
+        return Decision::Start(source, why);
+    }
+    for &backend in &picture.needs {
+        if has_room
+            && !staying().any(|browser| browser.may_have(backend))
+            && let Some(source) = picture.source(Some(backend))
+        {
+            return Decision::Start(source, format!("{} is wanted", backend.name()));
+        }
+    }
+    // One after the other: what the last one does for those who wait has to show first.
+    let settled = staying().all(|browser| browser.stage == Stage::Serving);
+    for demand in &picture.demands {
+        // What fits into the slots that are there waits for a model and not for a browser.
+        let is_late = demand.waiting > demand.slots && demand.oldest >= PATIENCE;
+        if is_late
+            && settled
+            && has_room
+            && let Some(source) = picture.source(Some(demand.backend))
+        {
+            let name = demand.backend.name();
+            return Decision::Start(source, format!("{} requests wait for {name}", demand.waiting));
+        }
+    }
+    if count > picture.min && picture.needs.is_empty() {
+        let idle = staying().filter(|browser| browser.stage == Stage::Serving);
+        let idle = idle.filter_map(|browser| Some((browser.idle?, browser.id)));
+        if let Some((idle, id)) = idle.max().filter(|(idle, _)| *idle >= picture.idle_limit) {
+            let why = format!("it had nothing to do for {} s", idle.as_secs());
+            return Decision::Close(id, why);
+        }
+    }
+    Decision::Nothing
+}
+
+/// Why nobody will have a lane on a backend; `None` if that is still open.
+pub(super) fn refusal(picture: &Picture, backend: Backend) -> Option<String> {
+    let staying = picture.browsers.iter().filter(|browser| browser.stage != Stage::Leaving);
+    if staying.clone().any(|browser| browser.may_have(backend)) {
+        return None;
+    }
+    let is_full = staying.count() >= picture.max.max(picture.min);
+    if !is_full && picture.source(Some(backend)).is_some() {
+        return None;
+    }
+    let failing = picture.sources.iter().find_map(|source| source.failing.clone());
+    let known = picture.sources.iter().map(|source| &source.lacks);
+    let known = known.chain(picture.browsers.iter().map(|browser| &browser.lacks));
+    let lacking = known.flatten().find(|(lacked, _)| *lacked == backend);
+    let lacking = lacking.map(|(_, reason)| reason.clone());
+    failing.or(lacking).or_else(|| {
+        let most = picture.max.max(picture.min);
+        Some(format!("{most} browsers run, which is the limit, and none has {}", backend.name()))
+    })
+}
+
+impl Picture {
+    /// What to start for a backend, or for any.
+    fn source(&self, backend: Option<Backend>) -> Option<usize> {
+        self.sources.iter().position(|source| {
+            source.failing.is_none()
+                && !backend.is_some_and(|backend| lacks(&source.lacks, backend))
+        })
+    }
+}
+
+impl BrowserView {
+    fn may_have(&self, backend: Backend) -> bool {
+        !lacks(&self.lacks, backend)
+    }
+}
+
+fn lacks(lacks: &[(Backend, String)], backend: Backend) -> bool {
+    lacks.iter().any(|(lacked, _)| *lacked == backend)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(failing: bool, lacks: &[Backend]) -> SourceView {
+        let reason = |backend: &Backend| (*backend, format!("no {}", backend.name()));
+        SourceView {
+            failing: failing.then(|| "it is broken".to_owned()),
+            lacks: lacks.iter().map(reason).collect(),
+        }
+    }
+
+    fn browser(id: u64, stage: Stage, idle: Option<u64>) -> BrowserView {
+        BrowserView { id, stage, lacks: Vec::new(), idle: idle.map(Duration::from_secs) }
+    }
+
+    fn demand(waiting: usize, oldest: Duration, slots: usize) -> Demand {
+        Demand { backend: Backend::Wasm, waiting, oldest, slots }
+    }
+
+    /// Between no and two browsers, one thing to start, nothing there.
+    fn picture() -> Picture {
+        let idle_limit = Duration::from_secs(60);
+        let sources = vec![source(false, &[])];
+        Picture { max: 2, idle_limit, sources, ..Picture::default() }
+    }
+
+    #[test]
+    fn decides_how_many_there_are() {
+        use Stage::{Coming, Leaving, Serving};
+        let with = |browsers: Vec<BrowserView>, change: &dyn Fn(&mut Picture)| {
+            let mut picture = Picture { browsers, ..picture() };
+            change(&mut picture);
+            picture
+        };
+        let late = demand(9, PATIENCE, 2);
+        let wasm = |p: &mut Picture| p.needs = vec![Backend::Wasm];
+        let waits = |p: &mut Picture| p.demands = vec![late];
+        let busy = browser(1, Serving, None);
+        let idle = browser(2, Serving, Some(60));
+        let cases: &[(&str, Picture, &str)] = &[
+            ("nothing to do", picture(), "nothing"),
+            ("the least there are to be", with(vec![], &|p| p.min = 1), "start 0"),
+            ("they are there", with(vec![busy.clone()], &|p| p.min = 1), "nothing"),
+            ("one is leaving", with(vec![browser(1, Leaving, None)], &|p| p.min = 1), "start 0"),
+            (
+                "but there is no room yet",
+                with(vec![browser(1, Leaving, None)], &|p| (p.min, p.max) = (1, 1)),
+                "nothing",
+            ),
+            ("wanted", with(vec![], &wasm), "start 0"),
+            ("wanted, and one is coming", with(vec![browser(1, Coming, None)], &wasm), "nothing"),
+            (
+                "wanted, and the one that is there lacks it",
+                with(vec![busy.clone()], &|p| {
+                    wasm(p);
+                    p.browsers[0].lacks = source(false, &[Backend::Wasm]).lacks;
+                }),
+                "start 0",
+            ),
+            ("requests wait", with(vec![busy.clone()], &waits), "start 0"),
+            (
+                "not for long",
+                with(vec![busy.clone()], &|p| p.demands = vec![demand(9, PATIENCE / 2, 2)]),
+                "nothing",
+            ),
+            (
+                "as many as there are slots",
+                with(vec![busy.clone()], &|p| p.demands = vec![demand(2, PATIENCE * 9, 2)]),
+                "nothing",
+            ),
+            (
+                "the last one has to show first",
+                with(vec![browser(1, Coming, None)], &waits),
+                "nothing",
+            ),
+            ("the most are there", with(vec![busy.clone(), busy.clone()], &waits), "nothing"),
+            (
+                "it fails",
+                with(vec![], &|p| (p.min, p.sources) = (1, vec![source(true, &[])])),
+                "nothing",
+            ),
+            (
+                "the next one does not",
+                with(vec![], &|p| {
+                    p.min = 1;
+                    p.sources = vec![source(true, &[]), source(false, &[])];
+                }),
+                "start 1",
+            ),
+            (
+                "the next one has what is wanted",
+                with(vec![], &|p| {
+                    wasm(p);
+                    p.sources = vec![source(false, &[Backend::Wasm]), source(false, &[])];
+                }),
+                "start 1",
+            ),
+            ("idle", with(vec![busy.clone(), idle.clone()], &|_| ()), "close 2"),
+            ("not for long", with(vec![browser(1, Serving, Some(59))], &|_| ()), "nothing"),
+            ("idle, and has to stay", with(vec![idle.clone()], &|p| p.min = 1), "nothing"),
+            ("idle, and somebody wants one", with(vec![idle.clone()], &wasm), "nothing"),
+            (
+                "the one that was idle longest",
+                with(vec![browser(1, Serving, Some(90)), idle.clone()], &|_| ()),
+                "close 1",
+            ),
+        ];
+        for (what, picture, expected) in cases {
+            let decision = match decide(picture) {
+                Decision::Start(source, _) => format!("start {source}"),
+                Decision::Close(id, _) => format!("close {id}"),
+                Decision::Nothing => "nothing".to_owned(),
+            };
+            assert_eq!(decision, *expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn whoever_waits_in_vain_is_told_why() {
+        use Stage::{Coming, Leaving, Serving};
+        let lacking = source(false, &[Backend::Wasm]).lacks;
+        let without = |id| BrowserView { lacks: lacking.clone(), ..browser(id, Serving, None) };
+        let mut cases: Vec<(&str, Picture, Option<&str>)> = Vec::new();
+        cases.push(("one can be started", picture(), None));
+        let browsers = vec![browser(1, Coming, None)];
+        cases.push(("one is coming", Picture { browsers, ..picture() }, None));
+        let sources = vec![source(true, &[])];
+        cases.push(("it fails", Picture { sources, ..picture() }, Some("it is broken")));
+        let sources = vec![source(true, &[]), source(false, &[])];
+        cases.push(("the next one does not", Picture { sources, ..picture() }, None));
+        let sources = vec![source(false, &[Backend::Wasm])];
+        cases.push(("it lacks it", Picture { sources, ..picture() }, Some("no wasm")));
+        let browsers = vec![without(1), without(2)];
+        cases.push(("all lack it", Picture { browsers, ..picture() }, Some("no wasm")));
+        let browsers = vec![browser(1, Leaving, None), browser(2, Leaving, None)];
+        cases.push(("there will be room", Picture { browsers, ..picture() }, None));
+        for (what, picture, expected) in cases {
+            assert_eq!(refusal(&picture, Backend::Wasm).as_deref(), expected, "{what}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Whether a browser goes on, is drained, or is replaced: a pure function of what was seen of it.
+
+use std::time::Duration;
+
+/// What was seen of a browser that has joined.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// Lanes that can be heard.
+    pub(super) heard: usize,
+    /// Lanes that are cut off and may come back.
+    pub(super) away: usize,
+    /// How long no lane was heard.
+    pub(super) silent: Duration,
+    /// Whether the process that the page ran in is gone.
+    pub(super) tab_crashed: bool,
+    /// Memory of its processes, where it can be told.
+    pub(super) memory: Option<u64>,
+    pub(super) memory_limit: u64,
+}
+
+/// What is to be done about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing.
+    Fine,
+    /// The tab's process was another one: it has to be looked for anew.
+    WrongTab,
+    /// It finishes what it has, and is replaced.
+    Drain(String),
+    /// It is ended at once.
+    Replace(String),
+}
+
+/// How long a browser may be silent. A page whose line was cut is back within seconds.
+pub(super) const SILENCE: Duration = Duration::from_secs(10);
+
+pub(super) fn judge(seen: &Seen) -> Verdict {
+    if seen.tab_crashed && (seen.away > 0 || seen.heard == 0) {
+        return Verdict::Replace("its tab crashed".to_owned());
+    }
+    if seen.heard == 0 && seen.silent >= SILENCE {
+        let seconds = seen.silent.as_secs();
+        return Verdict::Replace(format!("none of its lanes was heard for {seconds} s"));
+    }
+    if let Some(memory) = seen.memory.filter(|memory| *memory > seen.memory_limit) {
+        let (memory, limit) = (memory >> 20, seen.memory_limit >> 20);
+        return Verdict::Drain(format!("it takes {memory} MiB of memory; {limit} MiB are allowed"));
+    }
+    if seen.tab_crashed { Verdict::WrongTab } else { Verdict::Fine }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FINE: Seen = Seen {
+        heard: 2,
+        away: 0,
+        silent: Duration::ZERO,
+        tab_crashed: false,
+        memory: Some(100),
+        memory_limit: 100,
+    };
+
+    #[test]
+    fn judges_by_what_was_seen() {
+        let silent =
+            |seconds| Seen { heard: 0, away: 2, silent: Duration::from_secs(seconds), ..FINE };
+        let crashed = |heard, away| Seen { heard, away, tab_crashed: true, ..FINE };
+        let cases = [
+            ("all is well", FINE, "fine"),
+            ("memory cannot be told", Seen { memory: None, ..FINE }, "fine"),
+            ("a line was cut", silent(9), "fine"),
+            ("and stays cut", silent(10), "replace"),
+            ("its lanes are gone", Seen { away: 0, ..silent(10) }, "replace"),
+            ("one lane is away", Seen { heard: 1, away: 1, ..FINE }, "fine"),
+            ("another process ended", crashed(2, 0), "wrong tab"),
+            ("the tab's process ended", crashed(0, 2), "replace"),
+            ("and not all lanes know yet", crashed(1, 1), "replace"),
+            ("and its lanes are gone", crashed(0, 0), "replace"),
+            ("too much memory", Seen { memory: Some(101), ..FINE }, "drain"),
+            ("and a crash", Seen { memory: Some(101), ..crashed(0, 2) }, "replace"),
+        ];
+        for (what, seen, expected) in cases {
+            let verdict = match judge(&seen) {
+                Verdict::Fine => "fine",
+                Verdict::WrongTab => "wrong tab",
+                Verdict::Drain(_) => "drain",
+                Verdict::Replace(_) => "replace",
+            };
+            assert_eq!(verdict, expected, "{what}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The fleet: the browsers that the pool starts, watches, replaces and closes.
+//!
+//! A [`Fleet`] is the pool's hold on a supervisor task, which alone decides what is started and
+//! closed ([`decide`]). Each browser has a task of its own that starts it, watches over it
+//! ([`health`]) and ends it. They share what is known behind one short lock.
+
+mod decide;
+mod health;
+pub(crate) mod history;
+pub(crate) mod metrics;
+mod options;
+mod record;
+mod started;
+mod state;
+mod supervisor;
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use holdfast_devices::lane::{Lane, Lanes};
+use holdfast_wire::{Backend, WebGpuInfo, WebNnInfo};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+pub use options::BrowserOptions;
+
+use crate::pool::lock;
+use crate::scheduler::Scheduler;
+use metrics::FleetMetrics;
+use state::State;
+
+/// The pool's hold on its browsers. When it goes, so do they.
+pub(crate) struct Fleet {
+    shared: Arc<Shared>,
+    shutdown: watch::Sender<bool>,
+    supervisor: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    options: BrowserOptions,
+    lanes: Arc<Lanes>,
+    scheduler: Scheduler,
+    progress: Arc<dyn Fn(&str) + Send + Sync>,
+    /// There is something to decide.
+    poke: Notify,
+    /// Changes whenever those who wait for a lane should look again.
+    changes: watch::Sender<u64>,
+    /// Never held while anything is awaited.
+    state: Mutex<State>,
+}
+
+/// How long a request waits for a lane at most. A browser that does not join is given up sooner;
+/// this is for a lane that a browser said it would have.
+const LANE_LIMIT: Duration = Duration::from_secs(120);
+
+impl Fleet {
+    /// No browsers yet: they are started once there is a link to join by.
+    pub(crate) fn new(
+        options: BrowserOptions,
+        lanes: Arc<Lanes>,
+        scheduler: Scheduler,
+        progress: Arc<dyn Fn(&str) + Send + Sync>,
+    ) -> Fleet {
+        let state = Mutex::new(State::new(&options));
+        let (poke, changes) = (Notify::new(), watch::channel(0).0);
+        let shared = Shared { options, lanes, scheduler, progress, poke, changes, state };
+        let supervisor = Mutex::default();
+        Fleet { shared: Arc::new(shared), shutdown: watch::channel(false).0, supervisor }
+    }
+
+    /// Tells by which link browsers join from now on.
+    pub(crate) fn open_door(&self, link: String) {
+        self.shared.state().door = Some(link);
+        self.supervise();
+        self.shared.poke.notify_one();
+    }
+
+    /// Waits for a lane on a backend, for which browsers are started. The error says why there
+    /// will be none.
+    pub(crate) async fn lane(&self, backend: Backend) -> Result<Lane, String> {
+        self.supervise();
+        let shared = &self.shared;
+        let (mut changes, mut joins) = (shared.changes.subscribe(), shared.lanes.changes());
+        let _need = Need::new(shared.clone(), backend);
+        let until = Instant::now() + LANE_LIMIT;
+        loop {
+            changes.mark_unchanged();
+            joins.mark_unchanged();
+            if let Some(lane) = there(&shared.lanes, &shared.scheduler, backend) {
+                return Ok(lane);
+            }
+            if let Some(reason) = shared.refusal(backend) {
+                return Err(reason);
+            }
+            tokio::select! {
+                _ = changes.changed() => {}
+                _ = joins.changed() => {}
+                () = tokio::time::sleep_until(until) => {
+                    let (name, seconds) = (backend.name(), LANE_LIMIT.as_secs());
+                    return Err(format!("no lane on {name} has joined within {seconds} s"));
+                }
+            }
+        }
+    }
+
+    /// How the fleet is.
+    pub(crate) fn metrics(&self) -> FleetMetrics {
+        self.shared.metrics()
+    }
+
+    /// Ends all browsers, and starts none from now on. Returns when their processes are gone and
+    /// their profiles removed.
+    pub(crate) async fn close(&self) {
+        self.shared.state().closed = true;
+        self.shared.changed();
+        self.shutdown.send_replace(true);
+        let supervisor = lock(&self.supervisor).take();
+        if let Some(supervisor) = supervisor {
+            // It only ends early if it panicked, and then its browsers went with it.
+            let _ = supervisor.await;
+        }
+    }
+
+    /// Starts the supervisor, if it is not there. Outside of a runtime it has to wait.
+    fn supervise(&self) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let mut supervisor = lock(&self.supervisor);
+        if supervisor.is_none() && !self.shared.state().closed {
+            let run = supervisor::run(self.shared.clone(), self.shutdown.subscribe());
+            *supervisor = Some(runtime.spawn(run));
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Has those who wait look again.
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Why there will be no lane on a backend.
+    fn refusal(&self, backend: Backend) -> Option<String> {
+        let state = self.state();
+        if state.closed {
+            return Some("the pool is closed".to_owned());
+        }
+        if state.door.is_none() {
+            return Some("there is no link to join by".to_owned());
+        }
+        decide::refusal(&state.picture(&self.options, &self.scheduler, &self.lanes), backend)
+    }
+}
+
+/// Somebody waits for a lane.
+struct Need {
+    shared: Arc<Shared>,
+    backend: Backend,
+}
+
+impl Need {
+    fn new(shared: Arc<Shared>, backend: Backend) -> Need {
+        shared.state().needs.push(backend);
+        shared.poke.notify_one();
+        Need { shared, backend }
+    }
+}
+
+impl Drop for Need {
+    fn drop(&mut self) {
+        let needs = &mut self.shared.state().needs;
+        if let Some(position) = needs.iter().position(|backend| *backend == self.backend) {
+            needs.swap_remove(position);
+        }
+    }
+}
+
+/// A lane on a backend that takes work now.
+pub(crate) fn there(lanes: &Lanes, scheduler: &Scheduler, backend: Backend) -> Option<Lane> {
+    let takes_work = |lane: &Lane| {
+        lane.backend() == backend
+            && lane.is_connected()
+            && lane.power().share > 0.0
+            && !scheduler.is_withdrawn(&lane.hello().page)
+    };
+    lanes.all().into_iter().find(takes_work)
+}
+
+/// Why a browser has no such backend, by what one of its lanes said.
+pub(crate) fn missing(lane: &Lane, backend: Backend) -> Option<String> {
+    let hello = lane.hello();
+    match (backend, &hello.webgpu, &hello.webnn) {
+        (Backend::Webgpu, WebGpuInfo::Missing { reason }, _)
+        | (Backend::Webnn, _, WebNnInfo::Missing { reason }) => {
+            Some(format!("{} has no {}: {reason}", hello.browser.name, backend.name()))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,99 @@
+//! What became of one thing to start: how often it failed in a row, and until when it is left alone.
+
+use std::time::Duration;
+
+use holdfast_browsers::Installed;
+use holdfast_wire::Backend;
+use tokio::time::Instant;
+
+use super::options::Source;
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// What is known of one thing to start.
+pub(super) struct Record {
+    pub(super) source: Source,
+    /// What was found, so that it is looked for once.
+    pub(super) installed: Option<Installed>,
+    /// Backends that it does not have, and why.
+    pub(super) lacks: Vec<(Backend, String)>,
+    failures: u32,
+    failing: Option<(Instant, String)>,
+}
+
+impl Record {
+    pub(super) fn new(source: Source) -> Record {
+        Record { source, installed: None, lacks: Vec::new(), failures: 0, failing: None }
+    }
+
+    /// A lane of it answered a request.
+    pub(super) fn worked(&mut self) {
+        self.failures = 0;
+        self.failing = None;
+    }
+
+    /// It failed. One that had joined may be started again at once, the first time.
+    pub(super) fn failed(&mut self, reason: String, had_joined: bool, now: Instant) {
+        self.failures += 1;
+        let pause = pause(self.failures, had_joined);
+        self.failing = (!pause.is_zero()).then(|| (now + pause, reason));
+        if !had_joined {
+            // It may have been replaced by another version, or removed.
+            self.installed = None;
+        }
+    }
+
+    /// Why it is left alone now, if it is.
+    pub(super) fn failing(&self, now: Instant) -> Option<&str> {
+        self.failing.as_ref().filter(|(until, _)| now < *until).map(|(_, reason)| reason.as_str())
+    }
+}
+
+/// 2ⁿ, at most 15 s.
+fn pause(failures: u32, had_joined: bool) -> Duration {
+    let doublings = failures.saturating_sub(1 + u32::from(had_joined)).min(16);
+    if failures <= u32::from(had_joined) {
+        return Duration::ZERO;
+    }
+    FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_limit() {
+        let seconds = |had_joined| (1..=7).map(move |n| pause(n, had_joined).as_secs());
+        assert_eq!(seconds(false).collect::<Vec<_>>(), [1, 2, 4, 8, 15, 15, 15]);
+        assert_eq!(seconds(true).collect::<Vec<_>>(), [0, 1, 2, 4, 8, 15, 15]);
+        assert_eq!(pause(u32::MAX, false), LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn is_left_alone_for_as_long_as_the_pause_and_no_longer() {
+        let now = Instant::now();
+        let mut record = Record::new(Source::Best);
+        assert_eq!(record.failing(now), None);
+        record.failed("broken".to_owned(), false, now);
+        assert_eq!(record.failing(now), Some("broken"));
+        assert_eq!(record.failing(now + FIRST_PAUSE), None);
+        record.failed("still".to_owned(), false, now + FIRST_PAUSE);
+        assert_eq!(record.failing(now + 2 * FIRST_PAUSE), Some("still"));
+    }
+
+    #[test]
+    fn a_success_forgets_the_failures_and_a_failure_does_not() {
+        let now = Instant::now();
+        let mut record = Record::new(Source::Best);
+        record.failed("once".to_owned(), true, now);
+        assert_eq!(record.failing(now), None, "it is started again at once");
+        record.failed("twice".to_owned(), true, now);
+        assert_eq!(record.failing(now), Some("twice"));
+        record.worked();
+        assert_eq!(record.failing(now), None);
+        record.failed("once more".to_owned(), true, now);
+        assert_eq!(record.failing(now), None);
+    }
+}

@@ -1,0 +1,274 @@
+//! The scheduler: devices, what waits for them, and who goes next.
+//!
+//! A [`Scheduler`] is a handle to state behind one short lock, which is never held while anything
+//! is awaited. A request waits in its caller's own task, for a [`Turn`]: most run there too, with
+//! the [`Lease`] of a slot. Only loads and batches, which serve several callers, have tasks of
+//! their own, so that a caller who leaves does not take them along.
+
+pub(crate) mod crew;
+mod load;
+pub(crate) mod member;
+pub(crate) mod proof;
+pub(crate) mod queue;
+pub(crate) mod state;
+pub(crate) mod together;
+pub(crate) mod turn;
+
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use holdfast_devices::Event;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use crate::batch::Inputs;
+use crate::choice::Choice;
+use crate::prepare::Prepared;
+use member::{Host, MemberId, MemberOptions};
+use queue::{GroupKey, Order, Waiter, Wanted};
+use state::{Action, State};
+use turn::{Granted, Lease, Turn, Used};
+
+/// Cheap to clone: clones are the same scheduler.
+#[derive(Clone)]
+pub(crate) struct Scheduler {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// Rows of a batch.
+    max_batch: usize,
+    progress: Arc<dyn Fn(&str) + Send + Sync>,
+    /// Something waits that may be able to go on without anybody asking.
+    look: Notify,
+    /// Never held while anything is awaited or anybody is told anything.
+    state: Mutex<State>,
+}
+
+/// How often what waits is looked at when nothing happens: pauses of devices end, and a device
+/// that was to be faster may have hung.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl Scheduler {
+    /// Without devices yet.
+    pub(crate) fn new(max_batch: usize, progress: Arc<dyn Fn(&str) + Send + Sync>) -> Scheduler {
+        let shared = Shared { max_batch, progress, look: Notify::new(), state: Mutex::default() };
+        Scheduler { shared: Arc::new(shared) }
+    }
+
+    /// Takes a device in.
+    pub(crate) fn attach(&self, device: Arc<dyn Host>, options: MemberOptions) -> MemberId {
+        let events = device.events();
+        let id = self.change(|state| (state.attach(device, options), Vec::new()));
+        // Outside of a runtime nothing can happen to a device that anybody would wait for.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(watch(Arc::downgrade(&self.shared), events));
+        }
+        id
+    }
+
+    /// Whether there is a device for this.
+    pub(crate) fn serves(&self, wanted: Wanted) -> bool {
+        self.state().serves(wanted)
+    }
+
+    /// How many devices there are of a choice.
+    pub(crate) fn count(&self, choice: Choice) -> usize {
+        let state = self.state();
+        state.members.values().filter(|member| member.options.choice == choice).count()
+    }
+
+    /// Why a model cannot be had on a choice, if that was found out lately.
+    pub(crate) fn refusal(&self, model: &Prepared, choice: Choice) -> Option<String> {
+        self.state().refusal(model.id, choice)
+    }
+
+    /// Puts a request into the queue.
+    pub(crate) fn enqueue(
+        &self,
+        wanted: Wanted,
+        order: Order,
+        model: &Arc<Prepared>,
+        inputs: &Inputs,
+        avoid: Option<MemberId>,
+    ) -> Ticket {
+        // One that a device failed under goes alone, so that it takes nobody along.
+        let rows = model.rows.as_ref().filter(|_| self.shared.max_batch > 1 && avoid.is_none());
+        let (rows, shape) = match rows.and_then(|rows| rows.shape(inputs)) {
+            Some((rows, shape)) => (Some((rows, Arc::new(inputs.clone()))), Some(shape)),
+            None => (None, None),
+        };
+        let key = GroupKey { wanted, segment: model.id, shape };
+        let (turn, told) = oneshot::channel();
+        let since = Instant::now();
+        self.change(|state| {
+            state.queue.insert(&key, order, model, Waiter { since, rows, avoid, turn });
+            let actions = match state.serves(wanted) {
+                true => Vec::new(),
+                // It went while the request was on its way here.
+                false => state.abandoned(),
+            };
+            ((), actions)
+        });
+        Ticket { scheduler: self.clone(), key, order, since, told }
+    }
+
+    /// Lets nothing start until the guard goes, so that what comes at once can run together.
+    pub(crate) fn hold(&self) -> Hold {
+        self.state().holds += 1;
+        Hold { scheduler: self.clone() }
+    }
+
+    pub(crate) fn progress(&self, text: &str) {
+        (self.shared.progress)(text);
+    }
+
+    pub(crate) fn release(&self, granted: &Granted, used: Used) {
+        self.change(|state| ((), state.release(granted, &used, Instant::now())));
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().expect("no code panics while holding this lock")
+    }
+
+    /// Changes something, and does what follows from it.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> (T, Vec<Action>)) -> T {
+        let (result, actions, look) = {
+            let mut state = self.state();
+            let (result, mut actions) = change(&mut state);
+            actions.extend(state.pump(Instant::now(), self.shared.max_batch));
+            (result, actions, state.wants_a_look())
+        };
+        if look {
+            self.shared.look.notify_one();
+        }
+        for action in actions {
+            self.act(action);
+        }
+        result
+    }
+
+    fn act(&self, action: Action) {
+        // Whoever has left meanwhile is not told: what was for them goes, and frees its slot.
+        match action {
+            Action::Tell(waiter, turn) => drop(waiter.turn.send(turn)),
+            Action::Alone(waiter, granted) => {
+                drop(waiter.turn.send(Turn::Run(Lease::new(self.clone(), granted))));
+            }
+            Action::Together(gathered, granted, model) => {
+                let lease = Lease::new(self.clone(), granted);
+                tokio::spawn(together::run(self.clone(), lease, gathered, model));
+            }
+            Action::Load { member, device, model, unload } => {
+                tokio::spawn(load::run(self.clone(), member, device, model, unload));
+            }
+        }
+    }
+}
+
+/// A place in the queue, which is given up when this goes.
+pub(crate) struct Ticket {
+    scheduler: Scheduler,
+    key: GroupKey,
+    order: Order,
+    since: Instant,
+    told: oneshot::Receiver<Turn>,
+}
+
+impl Ticket {
+    /// Waits for the request's turn. `None` if the deadline has passed before; loading is not
+    /// counted.
+    pub(crate) async fn turn(&mut self, deadline: Option<Duration>) -> Option<Turn> {
+        // The sender is dropped only with the scheduler, and this has it.
+        let gone = |_| Turn::Gone;
+        let Some(deadline) = deadline else {
+            return Some((&mut self.told).await.unwrap_or_else(gone));
+        };
+        let mut until = self.since + deadline;
+        loop {
+            tokio::select! {
+                biased;
+                turn = &mut self.told => return Some(turn.unwrap_or_else(gone)),
+                () = tokio::time::sleep_until(until) => {}
+            }
+            let now = Instant::now();
+            let ready_since = self.scheduler.state().ready_since(&self.key);
+            until = match ready_since {
+                Some(at) => at.max(self.since) + deadline,
+                // It is still loading; looked at seldom, however short the deadline is.
+                None => now + deadline.max(LOOK),
+            };
+            if until <= now {
+                return None;
+            }
+        }
+    }
+
+    /// When the request was put in.
+    pub(crate) fn since(&self) -> Instant {
+        self.since
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        // One that was told something is not there any more.
+        self.scheduler.state().forget(&self.key, self.order);
+    }
+}
+
+/// While this is there, nothing starts.
+pub(crate) struct Hold {
+    scheduler: Scheduler,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.scheduler.change(|state| {
+            state.holds -= 1;
+            ((), Vec::new())
+        });
+    }
+}
+
+/// Takes note of what happens to a device, and looks at what waits from time to time.
+async fn watch(shared: Weak<Shared>, mut events: tokio::sync::broadcast::Receiver<Event>) {
+    loop {
+        let Some(scheduler) = shared.upgrade().map(|shared| Scheduler { shared }) else { return };
+        let waiting = scheduler.state().wants_a_look();
+        drop(scheduler);
+        let gone = if waiting {
+            tokio::select! {
+                event = events.recv() => is_last(&event),
+                () = tokio::time::sleep(LOOK) => false,
+            }
+        } else {
+            // Whoever is put into the queue is looked at there; what is left wakes this up.
+            let Some(held) = shared.upgrade() else { return };
+            let looked = held.look.notified();
+            tokio::select! {
+                event = events.recv() => is_last(&event),
+                () = looked => false,
+                () = tokio::time::sleep(IDLE) => false,
+            }
+        };
+        let Some(scheduler) = shared.upgrade().map(|shared| Scheduler { shared }) else { return };
+        scheduler.change(|state| ((), state.refresh()));
+        if gone {
+            return;
+        }
+    }
+}
+
+/// How long the watch of a device holds on to a scheduler that nobody else has.
+const IDLE: Duration = Duration::from_secs(1);
+
+fn is_last(event: &Result<Event, tokio::sync::broadcast::error::RecvError>) -> bool {
+    use tokio::sync::broadcast::error::RecvError;
+    matches!(event, Ok(Event::Gone { .. }) | Err(RecvError::Closed))
+}
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! What a request that waits is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_devices::{DeviceError, Loaded, Outcome, SegmentId};
+use tokio::time::Instant;
+
+use super::Scheduler;
+use super::member::{Host, MemberId};
+
+/// What a request that waits is told.
+pub(crate) enum Turn {
+    /// It runs on its own, with this.
+    Run(Lease),
+    /// It ran with others.
+    Ran { granted: Granted, rows: usize, result: Result<(Outcome, Duration), DeviceError> },
+    /// The model cannot be had on this choice.
+    Cannot(String),
+    /// The model is wrong everywhere.
+    Wrong(DeviceError),
+    /// No device of this choice is left.
+    Gone,
+}
+
+/// A slot of a device, with the model loaded.
+#[derive(Clone)]
+pub(crate) struct Granted {
+    pub(crate) member: MemberId,
+    pub(crate) device: Arc<dyn Host>,
+    pub(crate) segment: SegmentId,
+    pub(crate) loaded: Arc<Loaded>,
+    /// Since when the model is there.
+    pub(crate) loaded_at: Instant,
+    /// Whether asking this device again would give the same.
+    pub(crate) steady: bool,
+    /// When the request's turn came.
+    pub(crate) at: Instant,
+}
+
+/// How a slot was used.
+#[derive(Debug)]
+pub(crate) enum Used {
+    /// So many requests took the engine so long.
+    Well { requests: usize, busy: Duration },
+    /// The device failed.
+    Badly(holdfast_devices::ErrorKind),
+    /// It says nothing about the device.
+    NotToSay,
+}
+
+impl Used {
+    /// What an error says about the device that gave it.
+    pub(crate) fn of(error: &DeviceError, granted: &Granted) -> Used {
+        use holdfast_devices::ErrorKind;
+        match error.kind() {
+            ErrorKind::Caller | ErrorKind::Cancelled | ErrorKind::Memory => Used::NotToSay,
+            // What fails there fails there again, whenever it is asked.
+            _ if granted.steady => Used::NotToSay,
+            kind @ (ErrorKind::Device
+            | ErrorKind::Timeout
+            | ErrorKind::Busy
+            | ErrorKind::StateLost
+            | ErrorKind::Protocol) => Used::Badly(kind),
+        }
+    }
+}
+
+/// A slot that is held. It is free again when this goes.
+pub(crate) struct Lease {
+    pub(crate) granted: Granted,
+    pub(crate) used: Used,
+    scheduler: Scheduler,
+}
+
+impl Lease {
+    pub(crate) fn new(scheduler: Scheduler, granted: Granted) -> Lease {
+        Lease { granted, used: Used::NotToSay, scheduler }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let used = std::mem::replace(&mut self.used, Used::NotToSay);
+        self.scheduler.release(&self.granted, used);
+    }
+}
