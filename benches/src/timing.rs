@@ -56,3 +56,9 @@ impl std::fmt::Display for Spread {
         write!(f, "eight of ten between {:.3} and {:.3}", self.low, self.high)
     }
 }
+
+/// Waits until nobody looks for work any more. The threads of a bare session keep a core busy for
+/// tens of milliseconds after a run, which whoever is measured next would pay for.
+pub(crate) fn settle() {
+    std::thread::sleep(Duration::from_millis(150));
+}

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use holdfast_devices::cpu::CpuOptions;
+use holdfast_devices::{Device, Program, SegmentId};
 use holdfast_graph::Tensor;
 use holdfast_pool::{Answer, PoolOptions, Request};
 use ort::session::Session;
@@ -12,7 +13,7 @@ use ort::session::builder::GraphOptimizationLevel;
 use super::rig::{Rig, request};
 use crate::record::{Goal, Record};
 use crate::spine::cases::MINILM;
-use crate::timing::{Spread, median};
+use crate::timing::{Spread, median, settle};
 
 const REQUESTS: usize = 64;
 const BATCH: usize = 8;
@@ -24,23 +25,27 @@ const WARM_UPS: usize = 3;
 
 pub(super) fn run(record: &mut Record) -> Result<()> {
     let cores = cores();
-    let (mut ratios, mut theirs) = (Vec::new(), Vec::new());
+    let (mut ratios, mut engine_ratios, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
     let mut wrong = 0;
     for _ in 0..REPEATS {
         let rig = Rig::new(PoolOptions::default())?;
         let requests = requests(&rig)?;
+        let segment = rig.run(&requests[..1])?.remove(0).loaded.id;
         let expected = one_by_one(&rig, &requests)?;
         let mut peer = Peer::new(&rig, cores)?;
         for round in 0..WARM_UPS + ROUNDS {
             // Whoever goes second finds the cores warm, so they take turns in that as well.
             let before = (round % 2 == 1).then(|| peer.run()).transpose()?;
+            settle();
             let started = Instant::now();
             let answers = rig.run(&requests)?;
             let took = started.elapsed();
             wrong += answers.iter().zip(&expected).filter(|(a, e)| output(a) != Some(e)).count();
             drop(answers);
+            let engine_took = engine_alone(&rig, segment)?;
             let peer_took = before.map_or_else(|| peer.run(), Ok)?;
             if round >= WARM_UPS {
+                engine_ratios.push(peer_took.as_secs_f64() / engine_took.as_secs_f64());
                 ratios.push(peer_took.as_secs_f64() / took.as_secs_f64());
                 theirs.push(peer_took);
             }
@@ -55,10 +60,36 @@ pub(super) fn run(record: &mut Record) -> Result<()> {
          alternating, {REPEATS} pools of {ROUNDS} rounds, {spread}"
     );
     record.add("L6.throughput", what, spread.middle, "×", &peer, Goal::AtLeast(1.0));
+    let spread = Spread::of(&mut engine_ratios);
+    let what = "the same batches by hand over the pool's engine: throughput";
+    record.add(
+        "L6.engine",
+        what,
+        spread.middle,
+        "×",
+        &format!("the same peer; {spread}"),
+        Goal::Report,
+    );
     let what = "rows of those whose bits are not those of a run alone";
     let peer = format!("{} rows, each run alone", REPEATS * REQUESTS * (ROUNDS + WARM_UPS));
     record.add("L6.bits", what, wrong as f64, "rows", &peer, Goal::AtMost(0.0));
     Ok(())
+}
+
+/// How long the engine takes for the peer's batches, without the pool.
+fn engine_alone(rig: &Rig, segment: SegmentId) -> Result<Duration> {
+    let mut programs = Vec::new();
+    for first in (0..REQUESTS).step_by(BATCH) {
+        let outputs = ["last_hidden_state".to_owned()];
+        let name = format!("by hand {first}");
+        programs.push(Program::single(name, segment, inputs(first..first + BATCH)?, outputs));
+    }
+    settle();
+    let started = Instant::now();
+    for program in programs {
+        std::hint::black_box(rig.runtime.block_on(rig.pool.engine().run(program))?);
+    }
+    Ok(started.elapsed())
 }
 
 /// Throughput by how many programs run at once, with how many threads, in batches of what size.
@@ -182,6 +213,7 @@ impl Peer {
         for first in (0..REQUESTS).step_by(BATCH) {
             batches.push(inputs(first..first + BATCH)?);
         }
+        settle();
         let started = Instant::now();
         for batch in batches {
             let mut values = Vec::new();

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use futures_util::future::try_join_all;
+use holdfast_devices::{Device, Loaded, Program};
 use holdfast_pool::{Answer, PoolOptions, Request};
 
 use super::bare::Bare;
 use super::rig::{Rig, request, same};
 use crate::record::{Goal, Record};
 use crate::spine::cases::{Case, REAL, inputs};
-use crate::timing::{Spread, median};
+use crate::timing::{Spread, median, settle};
 
 /// The models, the first two of them first: text, text, file types, reading.
 const MODELS: [&str; 4] = ["minilm", "gte-small", "magika", "rapidocr-rec"];
@@ -35,24 +36,32 @@ pub(super) fn run(record: &mut Record) -> Result<()> {
         let parts = &parts[..count];
         let mut narrow = Processes::start(parts, 1)?;
         let mut wide = Processes::start(parts, cores)?;
-        let mut ours = Vec::new();
+        let (mut ours, mut engine) = (Vec::new(), Vec::new());
         let (mut over_one, mut over_processes) = (Vec::new(), Vec::new());
         for round in 0..WARM_UPS + ROUNDS {
+            settle();
             let started = Instant::now();
             for part in parts {
                 wrong += rig.runtime.block_on(part.run(&rig))?;
             }
             let one_after_the_other = started.elapsed();
+            settle();
             let started = Instant::now();
             let all = try_join_all(parts.iter().map(|part| part.run(&rig)));
             wrong += rig.runtime.block_on(all)?.iter().sum::<usize>();
             let at_once = started.elapsed();
+            settle();
+            let started = Instant::now();
+            let all = try_join_all(parts.iter().map(|part| part.run_bare(&rig)));
+            rig.runtime.block_on(all)?;
+            let without_pool = started.elapsed();
             // Whichever way is better for processes is what the cores allow.
             let processes = narrow.run()?.min(wide.run()?);
             if round >= WARM_UPS {
                 let seconds = at_once.as_secs_f64();
                 over_one.push(one_after_the_other.as_secs_f64() / seconds);
                 over_processes.push(processes.as_secs_f64() / seconds);
+                engine.push(processes.as_secs_f64() / without_pool.as_secs_f64());
                 ours.push(at_once);
             }
         }
@@ -70,6 +79,11 @@ pub(super) fn run(record: &mut Record) -> Result<()> {
         );
         let id = format!("L3.cpu{count}.cores");
         record.add(&id, &what, spread.middle, "×", &peer, Goal::AtLeast(0.9));
+        let spread = Spread::of(&mut engine);
+        let what = format!("{count} models at once over the engine without the pool");
+        let peer = format!("the same processes; {spread}");
+        let id = format!("L3.cpu{count}.engine");
+        record.add(&id, &what, spread.middle, "×", &peer, Goal::Report);
     }
     let what = "answers of those whose bits are not those of a run alone";
     record.add("L3.bits", what, wrong as f64, "answers", "a run alone", Goal::AtMost(0.0));
@@ -133,6 +147,22 @@ impl Part {
         let answers = answers.await??;
         Ok(answers.iter().filter(|answer| !same(answer, &self.alone)).count())
     }
+
+    /// The same without the pool.
+    async fn run_bare(&self, rig: &Rig) -> Result<()> {
+        let (engine, inputs, count) =
+            (rig.pool.engine().clone(), self.request.inputs.clone(), self.count);
+        let Loaded { id: segment, outputs, .. } = self.alone.loaded.clone();
+        let name = self.id;
+        let runs = rig.runtime.spawn(async move {
+            for _ in 0..count {
+                let outputs = outputs.iter().map(|output| output.name.clone());
+                engine.run(Program::single(name, segment, inputs.clone(), outputs)).await?;
+            }
+            anyhow::Ok(())
+        });
+        runs.await?
+    }
 }
 
 fn case(id: &str) -> Result<&'static Case> {
@@ -161,6 +191,7 @@ impl Processes {
 
     /// Has all of them work at once, until the last is done.
     fn run(&mut self) -> Result<Duration> {
+        settle();
         let started = Instant::now();
         for (_, stdin, _) in &mut self.0 {
             stdin.write_all(b"go\n")?;

@@ -76,7 +76,7 @@ impl Default for PoolOptions {
             lanes: LaneOptions::default(),
             browser: None,
             queue: QueueOptions::default(),
-            max_batch: 8,
+            max_batch: 16,
             cpu_model_bytes: machine_bytes().map_or(UNKNOWN_MACHINE, |bytes| bytes / 2),
             lane_model_bytes: 2 << 30,
             progress: Arc::new(|_| ()),

@@ -196,7 +196,9 @@ pub(crate) fn missing(lane: &Lane, backend: Backend) -> Option<String> {
     match (backend, &hello.webgpu, &hello.webnn) {
         (Backend::Webgpu, WebGpuInfo::Missing { reason }, _)
         | (Backend::Webnn, _, WebNnInfo::Missing { reason }) => {
-            Some(format!("{} has no {}: {reason}", hello.browser.name, backend.name()))
+            let name = &hello.browser.name;
+            // Most reasons name the browser themselves.
+            Some(if reason.contains(name) { reason.clone() } else { format!("{name}: {reason}") })
         }
         _ => None,
     }

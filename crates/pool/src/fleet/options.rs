@@ -24,7 +24,8 @@ pub struct BrowserOptions {
     pub min: usize,
     /// Browsers that may run at the same time.
     pub max: usize,
-    /// Lanes of each backend in a browser. Those on WebAssembly divide the cores.
+    /// Lanes of each backend in a browser. Those on WebAssembly divide the cores, also across
+    /// browsers that are kept running.
     pub lanes: usize,
     /// Bytes of memory that the processes of one browser may take together before it is replaced;
     /// `None` for what its kind usually gets along with.
@@ -76,7 +77,12 @@ impl BrowserOptions {
                 format!("&lanes={}", names.join(","))
             }
         };
-        format!("{door}{lanes}&page={page}")
+        // A page divides the cores among its own lanes; it does not know of other browsers.
+        let threads = match self.min {
+            0 | 1 => String::new(),
+            browsers => format!("&threads={}", threads(cores(), browsers * self.lanes.max(1))),
+        };
+        format!("{door}{lanes}{threads}&page={page}")
     }
 
     pub(super) fn memory_limit(&self, kind: Kind) -> u64 {
@@ -86,6 +92,15 @@ impl BrowserOptions {
             Kind::Firefox | Kind::WebKit | Kind::Safari => 3 << 30,
         })
     }
+}
+
+/// Threads of one of so many lanes; more than four do not pay off in a browser.
+fn threads(cores: usize, lanes: usize) -> usize {
+    (cores / lanes).clamp(1, 4)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// One thing to start.
@@ -151,5 +166,17 @@ mod tests {
         let two = BrowserOptions { lanes: 2, ..options() };
         let lanes = "webgpu,webgpu,webnn,webnn,wasm,wasm";
         assert_eq!(two.link(door, "p"), format!("{door}&lanes={lanes}&page=p"));
+    }
+
+    #[test]
+    fn browsers_that_are_always_there_divide_the_cores() {
+        let door = "http://127.0.0.1:1/join#token=t";
+        let two = BrowserOptions { min: 2, max: 2, ..options() };
+        let threads = threads(cores(), 2);
+        assert_eq!(two.link(door, "p"), format!("{door}&threads={threads}&page=p"));
+        let cases = [(2, 2, 1), (8, 2, 4), (8, 4, 2), (1, 4, 1), (64, 2, 4)];
+        for (cores, lanes, expected) in cases {
+            assert_eq!(super::threads(cores, lanes), expected, "{cores} cores, {lanes} lanes");
+        }
     }
 }

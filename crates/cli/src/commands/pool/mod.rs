@@ -1,5 +1,6 @@
 //! `holdfast pool`: what the running server's pool is doing.
 
+mod browsers;
 mod names;
 mod screen;
 mod view;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use holdfast_pool::{Batches, DeviceMetrics, Metrics, Times};
 use holdfast_server::LaneStatus;
 
+use super::browsers;
 use crate::output::{bytes, plural, table_lines};
 
 /// What was seen at one moment.
@@ -24,6 +25,11 @@ impl View {
         let mut lines = vec![format!("pool of {}, up {}", self.origin, span(up)), String::new()];
         lines.extend(self.devices());
         lines.push(String::new());
+        let browsers = browsers::lines(&self.metrics.fleet);
+        if !browsers.is_empty() {
+            lines.extend(browsers);
+            lines.push(String::new());
+        }
         lines.extend(self.models());
         lines.push(String::new());
         lines.extend(self.counts());
@@ -192,7 +198,7 @@ fn time(ms: f64) -> String {
 }
 
 /// A length of time for people.
-fn span(time: Duration) -> String {
+pub(super) fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
         (0, 0, 0, seconds) => format!("{seconds} s"),
