@@ -93,6 +93,7 @@ impl<'a> Net<'a> {
             let proto = &graph.node[index];
             if let Some(origin) = net.alias(model, proto) {
                 net.origins.insert(&proto.output[0], origin);
+                net.learn_type(origin, &proto.output[0]);
                 continue;
             }
             let node = net.node(proto, totals[index], |name| {
@@ -182,6 +183,16 @@ impl<'a> Net<'a> {
                 Some(Origin::Leaf(self.leaf(&leaf.clone())))
             }
             _ => None,
+        }
+    }
+
+    /// A value may be declared under one of its names only.
+    fn learn_type(&mut self, origin: Origin, alias: &str) {
+        if let (Origin::Node(node, output), Some(dtype)) = (origin, self.types.get(alias).copied())
+        {
+            let output = &mut self.nodes[node].outputs[output];
+            output.may_cross = true;
+            self.types.entry(output.name.to_owned()).or_insert(dtype);
         }
     }
 

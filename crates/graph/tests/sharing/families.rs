@@ -171,3 +171,21 @@ fn exports_that_differ_in_order_and_type_of_inputs_are_one_segment() {
     let plan = plan_with(&[&one, &two], &[one_prints, two_prints], &sizes, &Prices::default());
     assert_eq!(plan.segments.len(), 1, "{:?}", summary(&plan));
 }
+
+#[test]
+fn models_with_bodies_functions_and_strings_share_all_with_themselves() {
+    let model = crate::samples::with_everything();
+    let (renamed, _) = transform::rename(&model, 1);
+    for other in [&model, &renamed, &transform::insert_identities(&model, 2)] {
+        let plan = plan(&[&model, other]);
+        assert_eq!(plan.segments.len(), 1, "{:?}", summary(&plan));
+    }
+    // The twin: a weight deep inside a body.
+    let mut proto = model.proto().clone();
+    let changed = crate::samples::matrix([1.0, 2.0, 3.0, 5.0]).to_proto("");
+    let body = &mut proto.graph.as_mut().unwrap().node[0].attribute[0];
+    let branch = &mut body.g.as_mut().unwrap().node[0].attribute[0];
+    branch.g.as_mut().unwrap().node[0].attribute[0].t = Some(Box::new(changed));
+    let other = Model::from_proto(proto).unwrap();
+    assert!(!plan(&[&model, &other]).shares());
+}
