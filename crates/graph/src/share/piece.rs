@@ -1,6 +1,6 @@
 //! A part of a net as a model of its own.
 //!
-//! Unlike [`cut`](crate::cut), which goes by the names of one file, this goes by origins: a
+//! Unlike [`cut`](crate::cut()), which goes by the names of one file, this goes by origins: a
 //! value that the file has under three names has one in the piece.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
