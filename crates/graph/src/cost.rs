@@ -100,6 +100,31 @@ pub fn cost(model: &Model, bindings: &Bindings) -> Result<Cost, InferError> {
     })
 }
 
+/// What one node of the outermost graph takes, its bodies included.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NodeTotal {
+    pub(crate) flops: u64,
+    pub(crate) bytes_moved: u64,
+    pub(crate) weight_bytes: u64,
+}
+
+/// What each node of the outermost graph takes, by its index.
+pub(crate) fn by_node(model: &Model, inference: &Inference) -> Vec<NodeTotal> {
+    let graph = model.graph();
+    let facts = Scope { facts: &inference.facts, outer: None };
+    let around = Around { facts, weights: weight_names(graph), outer: None };
+    let count = Count { model, graph, inference, outer: None };
+    let total = |index| {
+        let tally = count.one(index, &around, String::new(), 1);
+        NodeTotal {
+            flops: tally.flops(),
+            bytes_moved: tally.bytes_moved(),
+            weight_bytes: tally.sum(|node| node.weight_bytes),
+        }
+    };
+    (0..graph.node.len()).map(total).collect()
+}
+
 /// What a graph takes.
 #[derive(Default)]
 struct Tally {
@@ -153,15 +178,20 @@ impl Count<'_> {
         for (step, index) in order(self.graph).unwrap_or_default().into_iter().enumerate() {
             let node = &self.graph.node[index];
             let label = format!("{}{place}", node_label(node));
-            let inner = match self.inference.bodies.contains_key(&index) {
-                true => self.bodies(index, &around, &label, runs),
-                false => Tally { nodes: vec![self.node(index, &around, label, runs)], peak: 0 },
-            };
+            let inner = self.one(index, &around, label, runs);
             memory.step(step, node, inner.peak);
             tally.nodes.extend(inner.nodes);
         }
         tally.peak = memory.peak();
         tally
+    }
+
+    /// Counts one node, or the nodes in its bodies.
+    fn one(&self, index: usize, around: &Around<'_>, label: String, runs: u64) -> Tally {
+        match self.inference.bodies.contains_key(&index) {
+            true => self.bodies(index, around, &label, runs),
+            false => Tally { nodes: vec![self.node(index, around, label, runs)], peak: 0 },
+        }
     }
 
     /// The body of a node that takes most.

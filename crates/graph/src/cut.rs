@@ -121,7 +121,8 @@ pub fn cut(model: &Model, inputs: &[&str], outputs: &[&str]) -> Result<Model, Cu
     Ok(Model::from_proto(proto).expect("a piece of a valid model is valid"))
 }
 
-fn without_graph(model: &ModelProto) -> ModelProto {
+/// Everything of a model but its graph.
+pub(crate) fn without_graph(model: &ModelProto) -> ModelProto {
     ModelProto {
         ir_version: model.ir_version,
         producer_name: model.producer_name.clone(),
@@ -155,7 +156,7 @@ fn without_outputs(
 }
 
 /// What the file says of a value, or at least its element type.
-fn describe(
+pub(crate) fn describe(
     graph: &GraphProto,
     name: &str,
     types: &HashMap<String, DataType>,

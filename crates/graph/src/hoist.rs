@@ -91,7 +91,7 @@ fn hoist_body(
 }
 
 /// Renames what a body and those inside it read.
-fn rename(body: &mut GraphProto, names: &HashMap<String, String>) {
+pub(crate) fn rename(body: &mut GraphProto, names: &HashMap<String, String>) {
     if names.is_empty() {
         return;
     }
@@ -129,7 +129,7 @@ fn for_bodies(node: &mut crate::proto::NodeProto, visit: &mut dyn FnMut(&mut Gra
 }
 
 /// Every name in a graph and its bodies.
-fn all_names(graph: &GraphProto, found: &mut HashSet<String>) {
+pub(crate) fn all_names(graph: &GraphProto, found: &mut HashSet<String>) {
     found.extend(names(graph).map(str::to_owned));
     for (_, body) in graph.node.iter().flat_map(bodies) {
         all_names(body, found);

@@ -1,4 +1,4 @@
-//! ONNX in, ONNX out: read, fingerprint, cost, cut, write.
+//! ONNX in, ONNX out: read, fingerprint, cost, cut, share, lift, compose, write.
 //!
 //! Three nouns carry this crate. A [`Model`] is an ONNX file that was read and checked, its
 //! weights borrowed from the file's memory map. A [`Weight`] is one constant
@@ -9,6 +9,7 @@
 
 mod canonical;
 mod common;
+mod compose;
 mod content;
 pub mod cost;
 mod cut;
@@ -18,9 +19,11 @@ mod error;
 mod external;
 mod hoist;
 pub mod infer;
+mod lift;
 mod model;
 pub mod proto;
 mod scan;
+pub mod share;
 mod structure;
 mod tensor;
 pub mod topology;
@@ -30,12 +33,14 @@ pub mod weights;
 mod write;
 
 pub use common::{Common, common};
+pub use compose::{ComposeError, ComposedInput, ComposedPart, Composite, Part, compose};
 pub use cut::{CutError, cut};
 pub use digest::{Digest, NotADigest};
 pub use dtype::DataType;
 pub use error::{ExternalProblem, Problem, ReadError, WireProblem};
 pub use external::{MappedFile, map_file};
 pub use hoist::{hoist, hoist_constants};
+pub use lift::{LEAST_LIFTED_BYTES, Lifted, LiftedWeight, Refused, WhyNot, lift};
 pub use model::{Dim, Model, OLDEST_OPSET, Value};
 /// Encoding and decoding of [`proto`] messages.
 pub use prost::Message;

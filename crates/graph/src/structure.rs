@@ -386,11 +386,16 @@ impl<'a> Leaves<'a> {
     }
 }
 
-fn leaf_term(dtype: Option<DataType>, leaf: Leaf, rank: Option<usize>) -> Known {
+/// The structure of an input of this type, or of one that was cast to it.
+pub(crate) fn leaf_structure(dtype: Option<DataType>) -> Structure {
     let mut record = Record::new("leaf");
     record.number(dtype.map_or(0, DataType::to_onnx) as u64);
+    Structure(record.finish())
+}
+
+fn leaf_term(dtype: Option<DataType>, leaf: Leaf, rank: Option<usize>) -> Known {
     Known {
-        hash: record.finish(),
+        hash: leaf_structure(dtype).0,
         leaves: Arc::new([leaf]),
         leaf: dtype,
         weight: None,

@@ -1,7 +1,8 @@
 //! Random small graphs, and what property tests do to them.
 //!
 //! Every value is a square matrix, so everything composes with everything. [`graph`] makes one,
-//! [`evaluate()`] runs it without an engine, [`transform`] changes how it is written and
+//! [`family`] several that begin alike,
+//! [`evaluate()`] runs them without an engine, [`transform`] changes how one is written and
 //! [`mutate`] what it computes.
 
 mod evaluate;
@@ -42,6 +43,33 @@ pub fn graph(seed: u64) -> Model {
     draft.finish()
 }
 
+/// 2 to 5 models that begin alike: all with one part, then in groups with a further one, then
+/// each with operators of its own, or none. Some are written in another way, and some differ from
+/// their family in a bit, an attribute or an edge.
+pub fn family(seed: u64) -> Vec<Model> {
+    let mut numbers = Numbers::labelled(seed, "random family");
+    let members = 2 + numbers.below(4);
+    let groups = 1 + numbers.below(3);
+    let (common, grouped) = (1 + numbers.below(12), numbers.below(8));
+    let member = |member: usize| {
+        let mut draft = Draft::new(seed);
+        draft.add_part(seed, "all", common);
+        draft.add_part(seed, &format!("group {}", member % groups), grouped);
+        let own = numbers.below(8);
+        draft.add_part(seed, &format!("member {member}"), own);
+        let model = draft.finish();
+        let changes = numbers.next_u64();
+        let model = match numbers.below(8) {
+            0 => mutate::flip_weight_bit(&model, changes).map_or(model, |changed| changed.model),
+            1 => mutate::change_attribute(&model, changes).map_or(model, |changed| changed.model),
+            2 => mutate::rewire_edge(&model, changes).map_or(model, |changed| changed.model),
+            _ => model,
+        };
+        if numbers.once_in(2) { transform::disguise(&model, changes).0 } else { model }
+    };
+    (0..members).map(member).collect()
+}
+
 struct Draft {
     builder: Builder,
     weights: Weights,
@@ -72,6 +100,14 @@ impl Draft {
             })
             .collect();
         Draft { builder, weights, numbers, values, constants: 0 }
+    }
+
+    /// Adds operators that only depend on what is there and on the label.
+    fn add_part(&mut self, seed: u64, label: &str, operators: usize) {
+        self.numbers = Numbers::labelled(seed, label);
+        self.weights = Weights::new(seed).variant(label);
+        self.builder.draw_from(self.weights.clone());
+        (0..operators).for_each(|_| self.add_operator());
     }
 
     fn add_operator(&mut self) {
@@ -238,6 +274,22 @@ mod tests {
             }
         }
         assert_eq!(seen.len(), 21, "{seen:?}");
+    }
+
+    #[test]
+    fn families_are_valid_run_and_differ() {
+        let mut distinct = 0;
+        for seed in 0..200 {
+            let models = family(seed);
+            assert_eq!(models, family(seed), "seeded");
+            for model in &models {
+                let order = holdfast_graph::topology::order(model.graph()).unwrap();
+                assert!(order.is_sorted(), "{seed}: engines want nodes in order");
+                evaluate(model, &sample_inputs(model, seed)).unwrap();
+            }
+            distinct += usize::from(models[0] != models[1]);
+        }
+        assert!(distinct > 160, "{distinct}");
     }
 
     #[test]
