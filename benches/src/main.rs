@@ -9,6 +9,7 @@ mod machine;
 mod pool;
 mod python;
 mod record;
+mod sharing;
 mod spine;
 mod timing;
 
@@ -41,7 +42,8 @@ fn main() -> Result<ExitCode> {
         "spine" => spine::run(&mut record, &only)?,
         "lane" => lane::run(&mut record, &only)?,
         "pool" => pool::run(&mut record, &only)?,
-        other => bail!("there is no suite `{other}`; there are: spine, lane, pool"),
+        "sharing" => sharing::run(&mut record, &only)?,
+        other => bail!("there is no suite `{other}`; there are: spine, lane, pool, sharing"),
     }
     let path = record.save()?;
     record.print();

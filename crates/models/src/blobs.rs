@@ -173,13 +173,13 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreErr
 
 /// Temporary files are private to their owner; files of the store follow the usual mode.
 #[cfg(unix)]
-fn make_readable(file: &File) -> io::Result<()> {
+pub(crate) fn make_readable(file: &File) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     file.set_permissions(fs::Permissions::from_mode(0o644))
 }
 
 #[cfg(not(unix))]
-fn make_readable(_: &File) -> io::Result<()> {
+pub(crate) fn make_readable(_: &File) -> io::Result<()> {
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use holdfast_graph::{Digest, ReadError};
+use holdfast_graph::{DataType, Digest, ReadError};
 
 /// Why the store could not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +51,16 @@ pub enum StoreError {
     NoSuchVariant { of: String, asked: String, available: Vec<String> },
     #[error("`{model}` has no component `{role}`; it has {}", available.join(", "))]
     NoSuchComponent { model: String, role: String, available: Vec<String> },
+    #[error("the saved tensor {} is damaged: {why}; remove it, and save it again", path.display())]
+    DamagedTensor { path: PathBuf, why: String },
+    #[error(
+        "tensor `{name}` takes {bytes} bytes on disk, but all saved tensors together may take {limit}: raise the limit"
+    )]
+    TensorTooLarge { name: String, bytes: u64, limit: u64 },
+    #[error("tensor `{name}` has {expected} bytes, but {found} were written; nothing was saved")]
+    WrongTensorLength { name: String, expected: u64, found: u64 },
+    #[error("tensor `{name}` of {dtype}{dims:?} has no size that could be saved")]
+    NotASavableTensor { name: String, dtype: DataType, dims: Vec<usize> },
 }
 
 impl StoreError {

@@ -19,6 +19,7 @@ pub mod input;
 mod layout;
 mod manifest;
 mod store;
+pub mod tensors;
 mod verify;
 mod writing;
 

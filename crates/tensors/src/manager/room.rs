@@ -1,0 +1,94 @@
+//! The budget, the age limit, and who goes when there is no room.
+
+use std::time::Duration;
+
+use super::TensorSharingManager;
+use crate::error::{HeldTensor, OverBudget, SharingError};
+use crate::key::Key;
+use crate::slots::NONE;
+
+impl TensorSharingManager {
+    /// Whether there is room for a new tensor once all that is idle is gone. Asked before
+    /// anything is changed.
+    pub(super) fn check_room(
+        &self,
+        key: Key<'_>,
+        bytes: u64,
+        new_entry: bool,
+    ) -> Result<(), SharingError> {
+        let held_bytes = self.counters.bytes - self.idle.bytes;
+        if held_bytes.saturating_add(bytes) > self.limits.budget_bytes {
+            return Err(SharingError::OverBudget(Box::new(self.over_budget(key, bytes))));
+        }
+        let idle = self.idle.len + self.weightless.len;
+        // The last number stands for "none".
+        let limit = self.limits.max_entries.min(NONE as usize);
+        if new_entry && self.slots.len() - idle >= limit {
+            return Err(SharingError::TooMany { limit });
+        }
+        Ok(())
+    }
+
+    /// Evicts until there is room; [`Self::check_room`] has said that this can be done.
+    pub(super) fn make_room(&mut self, bytes: u64, new_entry: bool) {
+        let evicted_before = self.slots.len();
+        while self.counters.bytes + bytes > self.limits.budget_bytes && self.idle.oldest != NONE {
+            self.free_slot(self.idle.oldest);
+        }
+        let limit = self.limits.max_entries.min(NONE as usize);
+        while new_entry && self.slots.len() >= limit {
+            // Views and declarations first: they are quickly made again.
+            let oldest = [self.weightless.oldest, self.idle.oldest];
+            let Some(&oldest) = oldest.iter().find(|&&slot| slot != NONE) else { break };
+            self.free_slot(oldest);
+        }
+        self.counters.evicted += (evicted_before - self.slots.len()) as u64;
+    }
+
+    /// Removes what nobody used for longer than the age limit.
+    pub(super) fn expire(&mut self) -> usize {
+        let Some(max_age) = self.limits.max_age else { return 0 };
+        let max_age_ms = u64::try_from(max_age.as_millis()).unwrap_or(u64::MAX);
+        let before = self.slots.len();
+        for weightless in [true, false] {
+            loop {
+                let list = if weightless { &self.weightless } else { &self.idle };
+                let oldest = list.oldest;
+                if oldest == NONE || self.now_ms - self.slots[oldest].used_ms() <= max_age_ms {
+                    break;
+                }
+                self.free_slot(oldest);
+            }
+        }
+        let expired = before - self.slots.len();
+        self.counters.expired += expired as u64;
+        expired
+    }
+
+    /// How long ago a tensor was last used.
+    pub(crate) fn age(&self, slot: u32) -> Duration {
+        Duration::from_millis(self.now_ms - self.slots[slot].used_ms())
+    }
+
+    fn over_budget(&self, key: Key<'_>, needed_bytes: u64) -> OverBudget {
+        let own = self.held.iter(&self.slots).take(OverBudget::LISTED);
+        let own = own.filter(|&slot| self.namespace_of(slot) == key.namespace);
+        let could_be_freed: Vec<HeldTensor> = own
+            .map(|slot| HeldTensor {
+                name: self.name_of(slot),
+                version: self.slots.record(slot).version,
+                bytes: self.slots.byte_len(slot),
+                held_by: self.holders(slot),
+            })
+            .collect();
+        let listed: u64 = could_be_freed.iter().map(|tensor| tensor.bytes).sum();
+        OverBudget {
+            name: key.name.to_owned(),
+            needed_bytes,
+            budget_bytes: self.limits.budget_bytes,
+            held_bytes: self.held.bytes,
+            could_be_freed,
+            other_bytes: self.held.bytes - listed,
+        }
+    }
+}
