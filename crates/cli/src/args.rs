@@ -8,9 +8,11 @@ use holdfast_pool::{Choices, Priority};
 
 mod browser;
 mod load;
+mod share;
 
 pub(crate) use browser::{BrowserArgs, Browsers, FleetArgs, Patience};
 pub(crate) use load::{BenchArgs, PoolArgs};
+pub(crate) use share::ShareArgs;
 
 /// Run several AI models together: what they have in common is stored and loaded once.
 #[derive(Parser)]
@@ -68,6 +70,8 @@ pub(crate) enum Command {
     Models,
     /// Show what a model is made of
     Show(ShowArgs),
+    /// Say what models have in common, what that saves, and why the rest is not shared
+    Share(ShareArgs),
     /// Remove models; `gc` then frees what only they had
     Rm(RmArgs),
     /// Check that every stored byte is what it was

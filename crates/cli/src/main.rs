@@ -54,6 +54,7 @@ fn run(Args { global, command }: Args) -> anyhow::Result<ExitCode> {
         Command::Pull(args) => pull::run(&global, &args)?,
         Command::Models => models::run(&global)?,
         Command::Show(args) => show::run(&global, &args)?,
+        Command::Share(args) => share::run(&global, &args)?,
         Command::Rm(args) => rm::run(&global, &args)?,
         Command::Verify(args) => return verify::run(&global, &args),
         Command::Gc(args) => gc::run(&global, &args)?,

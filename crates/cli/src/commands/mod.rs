@@ -12,6 +12,7 @@ pub(crate) mod pull;
 pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod share;
 pub(crate) mod show;
 pub(crate) mod synth;
 pub(crate) mod verify;

@@ -35,6 +35,7 @@ fn the_first_help_says_what_there_is() {
       pull         Download a model from a hub and import it
       models       List the models in the store
       show         Show what a model is made of
+      share        Say what models have in common, what that saves, and why the rest is not shared
       rm           Remove models; `gc` then frees what only they had
       verify       Check that every stored byte is what it was
       gc           Remove what no model needs

@@ -13,5 +13,6 @@ mod help;
 mod pipes;
 mod pull;
 mod run;
+mod share;
 mod store;
 mod together;

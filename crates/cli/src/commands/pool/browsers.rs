@@ -133,7 +133,16 @@ mod tests {
                 event(61.0, ScalingStep::Fail, "its tab crashed"),
             ],
         };
-        insta::assert_snapshot!(lines(&fleet).join("\n"), @"");
+        insta::assert_snapshot!(lines(&fleet).join("\n"), @r#"
+        browser      state     for        memory              replaced  lanes
+        packaged #2  serving   1 min 2 s  412.0 MB of 4.0 GB  1         chromium-2/wasm chromium-3/wasm
+        firefox #3   starting  0 s        -                   0         -
+        2 browsers of 1 to 4; 3 started, 1 replaced, at most 2 at once
+        edge is left alone for a while: it is not there
+        after 0 s packaged #1 was started: wasm is wanted
+        after 2 s packaged #1 joined: its page is there
+        after 1 min 1 s packaged #1 failed: its tab crashed
+        "#);
     }
 
     #[test]

@@ -1,0 +1,91 @@
+//! A share plan as text.
+
+use std::collections::BTreeMap;
+
+use holdfast_graph::share::{Route, Segment, SegmentKind, SharePlan};
+
+use crate::output::{bytes, count, plural};
+
+pub(super) fn lines(plan: &SharePlan, target: &str, dims: &BTreeMap<String, usize>) -> Vec<String> {
+    let sizes: Vec<String> = dims.iter().map(|(name, size)| format!("{name}={size}")).collect();
+    let at = if sizes.is_empty() { String::new() } else { format!(" at {}", sizes.join(", ")) };
+    let mut lines = vec![format!("{} for {target}{at}", plural(plan.models.len(), "graph"))];
+    for (number, trunk) in trunks(plan) {
+        lines.push(String::new());
+        lines.push(format!("trunk {number}: {}", describe(trunk)));
+        let users: Vec<&str> =
+            trunk.users.iter().map(|user| plan.models[*user].name.as_str()).collect();
+        lines.push(format!("  used by {}", users.join(", ")));
+        for (output, size) in &trunk.output_bytes {
+            lines.push(format!("  passes on {output}, {}", bytes(*size)));
+        }
+    }
+    lines.push(String::new());
+    lines.extend(plan.models.iter().map(|route| way(plan, route)));
+    lines.push(String::new());
+    lines.extend(savings(plan));
+    if !plan.differences.is_empty() {
+        lines.push(String::new());
+        lines.push("why the rest is not shared".to_owned());
+    }
+    for difference in &plan.differences {
+        let (model, other) =
+            (&plan.models[difference.model].name, &plan.models[difference.other].name);
+        lines.push(format!(
+            "  {model} and {other} part at {}: {}",
+            difference.node, difference.reason
+        ));
+    }
+    lines
+}
+
+pub(super) fn kind(kind: SegmentKind) -> &'static str {
+    match kind {
+        SegmentKind::Trunk => "trunk",
+        SegmentKind::Head => "head",
+        SegmentKind::Whole => "whole",
+    }
+}
+
+/// The trunks with their numbers, from one on.
+fn trunks(plan: &SharePlan) -> impl Iterator<Item = (usize, &Segment)> {
+    plan.trunks().enumerate().map(|(index, trunk)| (index + 1, trunk))
+}
+
+fn describe(segment: &Segment) -> String {
+    format!(
+        "{}, {}FLOP, {} of weights",
+        plural(segment.model.nodes().len(), "node"),
+        count(segment.cost.flops as f64),
+        bytes(segment.cost.weight_bytes)
+    )
+}
+
+/// What a model runs, one after the other.
+fn way(plan: &SharePlan, route: &Route) -> String {
+    let steps = route.steps.iter().map(|step| {
+        let segment = &plan.segments[step.segment];
+        let number = trunks(plan).find(|(_, trunk)| trunk.id == segment.id);
+        match (segment.kind, number) {
+            (SegmentKind::Trunk, Some((number, _))) => format!("trunk {number}"),
+            (SegmentKind::Whole, _) => format!("on its own: {}", describe(segment)),
+            _ => format!("a head of {}", describe(segment)),
+        }
+    });
+    format!("{}: {}", route.name, steps.collect::<Vec<_>>().join(", then "))
+}
+
+fn savings(plan: &SharePlan) -> Vec<String> {
+    if !plan.shares() {
+        return vec!["they have nothing in common that is worth sharing".to_owned()];
+    }
+    let ((flops, flops_apart), (held, held_apart)) = (plan.flops(), plan.weight_bytes());
+    vec![
+        format!("weights: {} instead of {}", bytes(held), bytes(held_apart)),
+        format!(
+            "one input through all of them: {}FLOP instead of {}FLOP",
+            count(flops as f64),
+            count(flops_apart as f64)
+        ),
+    ]
+}

@@ -1,0 +1,83 @@
+//! share: what models have in common, what that saves, and why the rest is not shared.
+
+use std::fs;
+
+use holdfast_testkit::Size;
+
+use crate::support::{Scene, check, keys, made};
+
+/// A store with two models on one trunk that is worth sharing.
+fn scene(seeds: [u64; 2]) -> Scene {
+    let scene = Scene::new();
+    for (position, (name, seed)) in ["first", "second"].into_iter().zip(seeds).enumerate() {
+        let model = made("heads", seed, Size::new(2, 64)).swap_remove(position);
+        scene.write_model(&format!("{name}.onnx"), &model);
+        scene.ok(&["import", &format!("{name}.onnx")]);
+    }
+    scene
+}
+
+#[test]
+fn what_is_shared_and_what_it_saves_is_said() {
+    let scene = scene([1, 1]);
+    check!(scene, scene.ok(&["share", "first", "second", "--dot", "plan.dot"]), @r#"
+    2 graphs for cpu at batch=1, sequence=128
+
+    trunk 1: 71 nodes, 34.8 MFLOP, 8.3 MB of weights
+      used by first, second
+      passes on /encoder/layer.1/output/LayerNorm/LayerNormalization_output_0, 32.8 kB
+
+    first: trunk 1, then a head of 3 nodes, 8.5 kFLOP, 17.2 kB of weights
+    second: trunk 1, then a head of 2 nodes, 49.5 kFLOP, 780 B of weights
+
+    weights: 8.4 MB instead of 16.7 MB
+    one input through all of them: 34.8 MFLOP instead of 69.6 MFLOP
+
+    why the rest is not shared
+      first and second part at node `/Gather` (Gather): the other model goes on with node `/classifier/MatMul` (MatMul)
+      second and first part at node `/classifier/MatMul` (MatMul): the other model goes on with node `/Gather` (Gather)
+    "#);
+    let dot = fs::read_to_string(scene.path("plan.dot")).unwrap();
+    assert!(dot.starts_with("digraph plan {") && dot.contains("first"), "{dot}");
+}
+
+#[test]
+fn json_has_the_plan() {
+    let scene = scene([1, 1]);
+    let plan = scene.json(&["share", "first", "second", "--target", "wasm"]);
+    assert_eq!(
+        keys(&plan),
+        [
+            "target",
+            "plan",
+            "shares",
+            "flops",
+            "flops_apart",
+            "weight_bytes",
+            "weight_bytes_apart",
+            "segments",
+            "models",
+            "differences"
+        ]
+    );
+    assert_eq!(plan["shares"], true);
+    let trunk = &plan["segments"][0];
+    assert_eq!(trunk["kind"], "trunk");
+    assert_eq!(trunk["models"], serde_json::json!(["first", "second"]));
+    assert!(plan["weight_bytes"].as_u64() < plan["weight_bytes_apart"].as_u64());
+}
+
+#[test]
+fn models_of_other_weights_have_nothing_in_common() {
+    let scene = scene([1, 2]);
+    let said = scene.ok(&["share", "first", "second"]);
+    assert!(said.contains("they have nothing in common that is worth sharing"), "{said}");
+    assert!(said.contains("is not the other model's"), "{said}");
+}
+
+#[test]
+fn one_model_or_an_unknown_one_is_refused() {
+    let scene = scene([1, 1]);
+    assert!(scene.fails(2, &["share", "first"]).contains("2 values required"));
+    assert!(scene.fails(1, &["share", "first", "third"]).contains("third"));
+}
