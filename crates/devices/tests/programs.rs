@@ -6,9 +6,8 @@ mod common;
 use std::error::Error;
 use std::time::Duration;
 
-use common::inputs::{integers, minilm_inputs};
 use common::models::{dense, dense_inputs, lookup, matrix, rounds, rounds_inputs};
-use common::{MAGIKA, MINILM, Named, Scratch, block_on, options, outputs};
+use common::{Scratch, block_on, inputs::integers, options, outputs};
 use holdfast_devices::cpu::CpuOptions;
 use holdfast_devices::{
     Device, DeviceError, ErrorKind, Input, Loaded, Output, Program, RequestId, Segment, SegmentId,
@@ -42,35 +41,6 @@ fn a_kept_tensor_comes_back_as_it_was_until_it_is_dropped() {
         let twice = engine.drop_tensor(&id("0")).await.unwrap_err();
         check(&twice, ErrorKind::Caller, &["no tensor `0`"]);
         assert_eq!(engine.stats().await.unwrap().tensors, tensors.len() - 1);
-    });
-}
-
-/// The bits of magika depend on its threads, those of MiniLM do not; both keep them.
-#[test]
-fn programs_at_once_have_the_bits_of_programs_alone() {
-    let scratch = Scratch::with(CpuOptions { threads: 2, concurrency: 2, ..options() });
-    block_on(async {
-        let mut cases = Vec::new();
-        for path in [MINILM, MAGIKA] {
-            let graph = scratch.import_third_party(path);
-            let inputs = match path {
-                MINILM => minilm_inputs(1, 9),
-                _ => {
-                    let bytes: Vec<i32> = (0..2048).map(|index| index * 37 % 256).collect();
-                    [("bytes".to_owned(), Tensor::from_slice(&[1, 2048], &bytes).unwrap())].into()
-                }
-            };
-            let loaded = scratch.load(&graph).await;
-            let alone = scratch.run(&loaded, &inputs).await;
-            cases.push((loaded, inputs, alone));
-        }
-        for _ in 0..4 {
-            let check = async |(loaded, inputs, alone): &(Loaded, Named, Named)| {
-                assert_eq!(scratch.run(loaded, inputs).await, *alone);
-            };
-            let (first, second) = (&cases[0], &cases[1]);
-            tokio::join!(check(first), check(second), check(first), check(second));
-        }
     });
 }
 

@@ -5,12 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use holdfast_graph::{Tensor, Value};
-use ort::session::{NoSelectedOutputs, RunOptions, Session, SessionInputValue};
+use ort::session::{NoSelectedOutputs, RunOptions, SessionInputValue};
 use ort::value::{DynValue, ValueType};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::narrow::{Advice, Shapes};
 use super::session::{LoadedSession, engine_error};
 use super::value::{Borrowed, borrow, byte_len, data_type, to_tensor};
 use super::{not_kept, not_loaded};
@@ -172,8 +171,8 @@ pub(crate) fn prepare(
     Ok(Prepared { steps })
 }
 
-/// Runs a prepared program, which is `crowded` if others run at the same time.
-pub(crate) fn execute(program: &Prepared, stop: &Stop, crowded: bool) -> Result<Done, DeviceError> {
+/// Runs a prepared program.
+pub(crate) fn execute(program: &Prepared, stop: &Stop) -> Result<Done, DeviceError> {
     let mut results: Vec<HashMap<String, Arc<Kept>>> = Vec::new();
     let mut done = Done { returned: Vec::new(), kept: Vec::new(), steps: Vec::new() };
     for (number, step) in program.steps.iter().enumerate() {
@@ -191,7 +190,7 @@ pub(crate) fn execute(program: &Prepared, stop: &Stop, crowded: bool) -> Result<
             inputs.push((&declared.name, value));
         }
         let started = Instant::now();
-        let mut outputs = Run { step, inputs: &inputs, number, stop }.run(crowded)?;
+        let mut outputs = run_step(step, &inputs, number, stop)?;
         let run = started.elapsed();
         let started = Instant::now();
 
@@ -218,88 +217,33 @@ pub(crate) fn execute(program: &Prepared, stop: &Stop, crowded: bool) -> Result<
     Ok(done)
 }
 
-type Outputs = HashMap<String, Arc<Kept>>;
-
-/// One step with its inputs.
-struct Run<'a> {
-    step: &'a PreparedStep,
-    inputs: &'a [(&'a str, Arc<Kept>)],
+fn run_step(
+    step: &PreparedStep,
+    inputs: &[(&str, Arc<Kept>)],
     number: usize,
-    stop: &'a Stop,
-}
-
-impl Run<'_> {
-    fn run(&self, crowded: bool) -> Result<Outputs, DeviceError> {
-        let narrow = &self.step.session.narrow;
-        match if crowded { narrow.advise(&self.shapes()) } else { Advice::Wide } {
-            Advice::Wide => self.wide(),
-            Advice::Narrow => self.narrow(),
-            Advice::Prove(proof) => {
-                let outputs = self.wide()?;
-                match self.narrow() {
-                    Ok(others) => proof.settle(same_bits(&outputs, &others)?),
-                    // Whoever stops it has no answer to its question, and has his own already.
-                    Err(_) if self.stop.reason().is_some() => drop(proof),
-                    Err(_) => proof.settle(false),
-                }
-                Ok(outputs)
-            }
+    stop: &Stop,
+) -> Result<HashMap<String, Arc<Kept>>, DeviceError> {
+    let values: Vec<(&str, SessionInputValue<'_>)> =
+        inputs.iter().map(|(name, kept)| (*name, kept.value().into())).collect();
+    // Another program may be at this session for long, and waiting for it can be stopped too.
+    let mut session = Handle::current().block_on(async {
+        tokio::select! {
+            biased;
+            reason = stop.stopped() => Err(stop.error(reason)),
+            session = step.session.session.lock() => Ok(session),
         }
-    }
-
-    /// With all threads.
-    fn wide(&self) -> Result<Outputs, DeviceError> {
-        // Another program may be at this session for long, and waiting for it can be stopped too.
-        let mut session = Handle::current().block_on(async {
-            tokio::select! {
-                biased;
-                reason = self.stop.stopped() => Err(self.stop.error(reason)),
-                session = self.step.session.wide.lock() => Ok(session),
-            }
-        })?;
-        self.on(&mut session)
-    }
-
-    /// With one thread.
-    fn narrow(&self) -> Result<Outputs, DeviceError> {
-        let loaded = &self.step.session;
-        loaded.narrow.with(|| loaded.make_narrow(), |session| self.on(session))
-    }
-
-    fn on(&self, session: &mut Session) -> Result<Outputs, DeviceError> {
-        let values: Vec<(&str, SessionInputValue<'_>)> =
-            self.inputs.iter().map(|(name, kept)| (*name, kept.value().into())).collect();
-        let failed = |error: ort::Error| match self.stop.reason() {
-            Some(reason) => self.stop.error(reason),
-            None => engine_error(&format!("step {} failed", self.number), error),
-        };
-        let mut outputs = session.run_with_options(values, &self.stop.options).map_err(failed)?;
-        let names: Vec<String> = outputs.keys().map(str::to_owned).collect();
-        let take = |name: String| {
-            let value = outputs.remove(&name)?;
-            Some((name, Arc::new(Kept::Output(value))))
-        };
-        Ok(names.into_iter().filter_map(take).collect())
-    }
-
-    fn shapes(&self) -> Shapes {
-        let shape = |kept: &Kept| match kept.value().dtype() {
-            ValueType::Tensor { shape, .. } => shape.to_vec(),
-            _ => Vec::new(),
-        };
-        self.inputs.iter().map(|(_, kept)| shape(kept)).collect()
-    }
-}
-
-/// Whether two runs gave the same bits.
-fn same_bits(left: &Outputs, right: &Outputs) -> Result<bool, DeviceError> {
-    for (name, value) in left {
-        let Some(other) = right.get(name) else { return Ok(false) };
-        if value.to_tensor()? != other.to_tensor()? {
-            return Ok(false);
-        }
-    }
-    Ok(left.len() == right.len())
+    })?;
+    let failed = |error: ort::Error| match stop.reason() {
+        Some(reason) => stop.error(reason),
+        None => engine_error(&format!("step {number} failed"), error),
+    };
+    let mut outputs = session.run_with_options(values, &stop.options).map_err(failed)?;
+    let names: Vec<String> = outputs.keys().map(str::to_owned).collect();
+    let take = |name: String| {
+        let value = outputs.remove(&name)?;
+        Some((name, Arc::new(Kept::Output(value))))
+    };
+    Ok(names.into_iter().filter_map(take).collect())
 }
 
 /// Checks a value against what an input declares.

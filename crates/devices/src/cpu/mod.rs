@@ -2,7 +2,6 @@
 
 mod execute;
 mod lower;
-mod narrow;
 mod processor;
 mod runtime;
 mod session;
@@ -34,8 +33,7 @@ use session::LoadedSession;
 pub struct CpuOptions {
     /// The ONNX Runtime library; `None` to find it.
     pub library: Option<PathBuf>,
-    /// Threads for one operator of a program that runs alone. Among others a program has one
-    /// thread, if that is known to give the same bits.
+    /// Threads for one operator.
     pub threads: usize,
     /// Programs that run at the same time.
     pub concurrency: usize,
@@ -169,7 +167,9 @@ impl Device for CpuEngine {
         let shared = self.shared.clone();
         let session = blocking(move || {
             let threads = shared.options.threads;
-            session::load(shared.runtime, &shared.store, &segment, threads, &packed)
+            let session = session::load(shared.runtime, &shared.store, &segment, threads, &packed);
+            crate::memory::give_back();
+            session
         })
         .await??;
         let loaded = describe(id, &session, &held, session.took);
@@ -302,9 +302,6 @@ impl CpuEngine {
             turn = turns.acquire_owned() => turn.expect("the semaphore is never closed"),
         };
         let queued = arrived.elapsed();
-        let options = &self.shared.options;
-        let others = options.concurrency.max(1) - 1 - self.shared.turns.available_permits();
-        let crowded = others > 0 && options.threads > 1;
         let prepared = {
             let state = self.state();
             execute::prepare(&program, &state.sessions, &state.tensors)?
@@ -312,7 +309,7 @@ impl CpuEngine {
         let thread_stop = stop.clone();
         let done = blocking(move || {
             let _turn = turn;
-            execute::execute(&prepared, &thread_stop, crowded)
+            execute::execute(&prepared, &thread_stop)
         })
         .await??;
         self.state().keep(done.kept, self.shared.options.tensor_bytes)?;

@@ -5,7 +5,6 @@
 //! packed copy included (measured: 1.6 MB for a second session of a 148 MB model).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -14,19 +13,18 @@ use holdfast_models::Store;
 use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, PrepackedWeights, SessionBuilder};
 
-use super::narrow::Narrow;
 use super::runtime::Runtime;
 use super::value::{Borrowed, borrow};
 use crate::error::{DeviceError, ErrorKind};
 use crate::segment::Segment;
 
-/// A segment's sessions and the weights they were made over.
+/// A session and the weights it was made over.
 pub(crate) struct LoadedSession {
-    /// Declared first: sessions go before the weights they point to, and those before the
+    /// Declared first: the session goes before the weights it points to, and those before the
     /// container that holds their packed copies.
-    pub(crate) wide: tokio::sync::Mutex<Session>,
-    pub(crate) narrow: Narrow,
-    blueprint: Blueprint,
+    pub(crate) session: tokio::sync::Mutex<Session>,
+    _weights: Vec<Borrowed>,
+    _packed: PrepackedWeights,
     pub(crate) inputs: Vec<Value>,
     pub(crate) outputs: Vec<Value>,
     /// The large weights: blob and size, each once.
@@ -34,52 +32,10 @@ pub(crate) struct LoadedSession {
     pub(crate) took: std::time::Duration,
 }
 
-impl LoadedSession {
-    /// A further session, of one thread.
-    pub(crate) fn make_narrow(&self) -> Result<Session, DeviceError> {
-        let session = self.blueprint.build(1);
-        self.blueprint.give_back(&self.contents);
-        session.map_err(|error| engine_error("cannot load the segment for one thread", error))
-    }
-}
-
-/// What sessions of a segment are made from.
-struct Blueprint {
-    runtime: &'static Runtime,
-    store: Arc<Store>,
-    graph: Bytes,
-    dims: BTreeMap<String, usize>,
-    weights: Vec<(String, Borrowed)>,
-    packed: PrepackedWeights,
-}
-
-impl Blueprint {
-    /// The graph runs as it is: it was optimised when it was lowered.
-    fn build(&self, threads: usize) -> ort::Result<Session> {
-        let mut builder = base_builder(self.runtime, &self.store, threads)?
-            .with_optimization_level(GraphOptimizationLevel::Disable)?
-            .with_env_allocators()?
-            .with_prepacked_weights(&self.packed)?;
-        for (name, size) in &self.dims {
-            builder = builder.with_dimension_override(name, *size as i64)?;
-        }
-        for (name, weight) in &self.weights {
-            builder = builder.with_initializer(name, weight.value().clone())?;
-        }
-        builder.commit_from_memory(&self.graph)
-    }
-
-    /// The engine has packed copies of most weights by now and reads only those from here on.
-    fn give_back(&self, contents: &[(Digest, u64)]) {
-        self.store.release_pages(contents.iter().map(|(digest, _)| *digest));
-        crate::memory::give_back();
-    }
-}
-
-/// Makes a session of a segment.
+/// Makes a session of a segment. The graph runs as it is: it was optimised when it was lowered.
 pub(crate) fn load(
-    runtime: &'static Runtime,
-    store: &Arc<Store>,
+    runtime: &Runtime,
+    store: &Store,
     segment: &Segment,
     threads: usize,
     packed: &PrepackedWeights,
@@ -88,32 +44,44 @@ pub(crate) fn load(
     let unreadable =
         |error| DeviceError::caused(ErrorKind::Caller, "cannot read the segment", error);
     let model = store.open_graph(&segment.graph).map_err(unreadable)?;
-    let graph = store.blob(&segment.graph.graph).map_err(unreadable)?;
+    let graph_bytes = store.blob(&segment.graph.graph).map_err(unreadable)?;
 
     let mut weights = Vec::new();
-    for name in external_initializers(&graph)? {
-        let attached = model.graph().initializer.iter().find(|tensor| tensor.name == name);
+    let mut names = Vec::new();
+    for initializer in external_initializers(&graph_bytes)? {
+        let attached = model.graph().initializer.iter().find(|tensor| tensor.name == initializer);
         let tensor = attached.and_then(|tensor| Tensor::from_proto(tensor).ok());
         let tensor = tensor.ok_or_else(|| {
-            DeviceError::caller(format!("weight `{name}` of the segment is unusable"))
+            DeviceError::caller(format!("weight `{initializer}` of the segment is unusable"))
         })?;
-        let weight = borrow(&tensor).map_err(|error| engine_error("cannot use a weight", error))?;
-        weights.push((name, weight));
+        weights.push(borrow(&tensor).map_err(|error| engine_error("cannot use a weight", error))?);
+        names.push(initializer);
     }
 
-    let (store, dims, packed) = (store.clone(), segment.dims.clone(), packed.clone());
-    let blueprint = Blueprint { runtime, store, graph, dims, weights, packed };
-    let wide = blueprint.build(threads);
-    let wide = wide.map_err(|error| engine_error("cannot load the segment", error))?;
+    let build = || -> ort::Result<Session> {
+        let mut builder = base_builder(runtime, store, threads)?
+            .with_optimization_level(GraphOptimizationLevel::Disable)?
+            .with_env_allocators()?
+            .with_prepacked_weights(packed)?;
+        for (name, size) in &segment.dims {
+            builder = builder.with_dimension_override(name, *size as i64)?;
+        }
+        for (name, weight) in names.iter().zip(&weights) {
+            builder = builder.with_initializer(name, weight.value().clone())?;
+        }
+        builder.commit_from_memory(&graph_bytes)
+    };
+    let session = build().map_err(|error| engine_error("cannot load the segment", error))?;
     let mut contents: Vec<(Digest, u64)> =
         segment.graph.weights.iter().map(|weight| (weight.content, weight.bytes)).collect();
     contents.sort();
     contents.dedup();
-    blueprint.give_back(&contents);
+    // The engine has packed copies of most weights by now and reads only those from here on.
+    store.release_pages(contents.iter().map(|(digest, _)| *digest));
     Ok(LoadedSession {
-        wide: wide.into(),
-        narrow: Narrow::default(),
-        blueprint,
+        session: session.into(),
+        _weights: weights,
+        _packed: packed.clone(),
         inputs: bound(model.inputs(), &segment.dims),
         outputs: bound(model.outputs(), &segment.dims),
         contents,
