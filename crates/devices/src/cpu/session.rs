@@ -118,7 +118,7 @@ pub(crate) fn base_builder(
 
 /// How long a session's threads look for more work before they sleep: long enough for the pause
 /// between two operators, too short to take a core away from another session. By default they look
-/// on for so long that two models at once take half again as much time as one after the other;
+/// on for so long that two models at once take over a third more time than one after the other;
 /// without looking at all, one model alone is a few percent slower.
 const SPIN_MICROSECONDS: &str = "20";
 
