@@ -38,6 +38,9 @@ pub(crate) fn machine() -> BTreeMap<String, String> {
     found.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
+/// What the version of this repository is called among the versions.
+pub(crate) const COMMIT: &str = "commit";
+
 pub(crate) fn versions() -> Result<BTreeMap<String, String>> {
     let git =
         |arguments: &[&str]| output(Command::new("git").args(arguments).current_dir(workspace()));
@@ -49,8 +52,14 @@ pub(crate) fn versions() -> Result<BTreeMap<String, String>> {
         ("holdfast".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
         ("rustc".to_owned(), output(Command::new("rustc").arg("--version"))?),
     ]);
-    if let Ok(commit) = git(&["rev-parse", "--short=12", "HEAD"]) {
-        versions.insert("commit".to_owned(), commit);
+    if let Ok(mut commit) = git(&["rev-parse", "--short=12", "HEAD"]) {
+        // Records change with every run, and change nothing that is measured.
+        let changed =
+            ["status", "--porcelain", "--untracked-files=no", "--", ".", ":!benches/runs"];
+        if git(&changed).is_ok_and(|changed| !changed.is_empty()) {
+            commit.push_str(" with changes");
+        }
+        versions.insert(COMMIT.to_owned(), commit);
     }
     let names = ["python onnxruntime", "python onnx", "python numpy", "python tokenizers"];
     versions.extend(

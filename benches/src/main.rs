@@ -12,6 +12,7 @@ mod record;
 mod sharing;
 mod spine;
 mod timing;
+mod warnings;
 
 use std::process::ExitCode;
 
@@ -33,9 +34,14 @@ fn main() -> Result<ExitCode> {
     if let [flag, part, rest @ ..] = arguments.as_slice()
         && flag == "--child"
     {
-        let done = if part == "bare" { pool::child(rest) } else { spine::child(part, rest) };
+        let done = match part.as_str() {
+            "bare" => pool::child(rest),
+            "sharing" => sharing::child(rest),
+            part => spine::child(part, rest),
+        };
         return done.map(|()| ExitCode::SUCCESS);
     }
+    warnings::show();
     let (suite, only) = parse(&arguments)?;
     let mut record = Record::open(&suite)?;
     match suite.as_str() {

@@ -1,7 +1,8 @@
 //! The record of a run: what was measured, on what, against which goal.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,10 @@ pub(crate) struct Record {
     machine: BTreeMap<String, String>,
     versions: BTreeMap<String, String>,
     rows: Vec<Row>,
+    /// The ids that this process measured. The others are from the file, where another process may
+    /// have measured them again by now.
+    #[serde(skip)]
+    own: BTreeSet<String>,
 }
 
 /// One figure.
@@ -31,6 +36,12 @@ pub(crate) struct Row {
     /// What it has to be; empty for figures that are only reported.
     pub(crate) goal: String,
     pub(crate) holds: Option<bool>,
+    /// The commit and the day it was measured at, since a record is put together by several runs.
+    /// Rows of older records have neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    commit: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    date: Option<String>,
 }
 
 /// A bound on a figure.
@@ -50,6 +61,7 @@ impl Record {
             machine: machine::machine(),
             versions: machine::versions()?,
             rows: Vec::new(),
+            own: BTreeSet::new(),
         })
     }
 
@@ -84,10 +96,13 @@ impl Record {
             peer: peer.to_owned(),
             goal,
             holds,
+            commit: self.versions.get(machine::COMMIT).cloned(),
+            date: Some(self.date.clone()),
         };
         println!("{}", row.line());
         // One of an earlier run may have been taken over when the record was saved in between.
         self.rows.retain(|earlier| earlier.id != row.id);
+        self.own.insert(row.id.clone());
         self.rows.push(row);
     }
 
@@ -102,27 +117,36 @@ impl Record {
         }
     }
 
-    /// Writes the record. Rows of the same suite, day and machine that were not measured again
-    /// are kept: some take half an hour and are asked for by themselves.
+    /// Writes the record. Rows of the same suite, day and machine that this process did not measure
+    /// stay as they are in the file: some take half an hour and are asked for by themselves, maybe
+    /// while this process runs.
     pub(crate) fn save(&mut self) -> Result<PathBuf> {
-        let path = self.path();
+        self.save_in(&workspace().join("benches/runs"))
+    }
+
+    fn save_in(&mut self, folder: &Path) -> Result<PathBuf> {
+        let path = folder.join(format!("{}-{}.json", self.suite, self.date));
+        let failed = || format!("cannot write {}", path.display());
+        // Nobody else reads or writes here until it is dropped.
+        let turn = File::open(folder).with_context(failed)?;
+        turn.lock().with_context(failed)?;
         if let Ok(bytes) = std::fs::read(&path) {
-            let earlier: Record = serde_json::from_slice(&bytes).context("an earlier record")?;
+            let earlier: Record = serde_json::from_slice(&bytes)
+                .with_context(|| format!("{} is not a record; move it away", path.display()))?;
+            self.rows.retain(|row| self.own.contains(&row.id));
             if earlier.machine == self.machine {
-                let again = |row: &Row| self.rows.iter().any(|new| new.id == row.id);
-                let kept: Vec<Row> = earlier.rows.into_iter().filter(|row| !again(row)).collect();
-                self.rows.extend(kept);
+                let others = earlier.rows.into_iter().filter(|row| !self.own.contains(&row.id));
+                self.rows.extend(others);
             }
         }
         self.rows.sort_by(|a, b| a.id.cmp(&b.id));
         let mut text = serde_json::to_string_pretty(self)?;
         text.push('\n');
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        // Renamed, so that whoever is killed here leaves the record as it was.
+        let new = path.with_extension("json.new");
+        std::fs::write(&new, text).with_context(failed)?;
+        std::fs::rename(&new, &path).with_context(failed)?;
         Ok(path)
-    }
-
-    fn path(&self) -> PathBuf {
-        workspace().join("benches/runs").join(format!("{}-{}.json", self.suite, self.date))
     }
 }
 
@@ -138,5 +162,119 @@ impl Row {
             if small { format!("{:.1e}", self.value) } else { format!("{:.4}", self.value) };
         let value = format!("{value} {}", self.unit);
         format!("{:<16} {:<62} {value:>18}  {:<10} {verdict}", self.id, self.what, self.goal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record of a process that runs at this commit on this machine.
+    fn record(commit: &str, processor: &str) -> Record {
+        let map = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
+        Record {
+            suite: "pool".to_owned(),
+            date: "2026-11-18".to_owned(),
+            machine: map("processor", processor),
+            versions: map(machine::COMMIT, commit),
+            rows: Vec::new(),
+            own: BTreeSet::new(),
+        }
+    }
+
+    fn add(record: &mut Record, id: &str, value: f64) {
+        record.add(id, "what", value, "ms", "a peer", Goal::Report);
+    }
+
+    /// Id, value and commit of each row in the file.
+    fn saved(path: &Path) -> Vec<(String, f64, Option<String>)> {
+        let record: Record = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        record.rows.into_iter().map(|row| (row.id, row.value, row.commit)).collect()
+    }
+
+    fn row(id: &str, value: f64, commit: &str) -> (String, f64, Option<String>) {
+        (id.to_owned(), value, Some(commit.to_owned()))
+    }
+
+    #[test]
+    fn two_processes_on_one_suite_keep_each_others_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut one, mut two) = (record("aaa", "x"), record("bbb", "x"));
+        add(&mut one, "L1", 1.0);
+        one.save_in(folder.path()).unwrap();
+        add(&mut two, "L2", 2.0);
+        // From now on it has L1 too, but that is not its own.
+        two.save_in(folder.path()).unwrap();
+        add(&mut one, "L1", 3.0);
+        add(&mut one, "L3", 3.0);
+        one.save_in(folder.path()).unwrap();
+        let path = two.save_in(folder.path()).unwrap();
+        let both = [row("L1", 3.0, "aaa"), row("L2", 2.0, "bbb"), row("L3", 3.0, "aaa")];
+        assert_eq!(saved(&path), both);
+        // What it measures itself replaces what is there.
+        add(&mut two, "L1", 4.0);
+        let path = two.save_in(folder.path()).unwrap();
+        assert_eq!(saved(&path)[0], row("L1", 4.0, "bbb"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn many_at_the_same_time_lose_no_row() {
+        let folder = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let folder = folder.path();
+                scope.spawn(move || {
+                    let mut record = record("aaa", "x");
+                    for part in 0..8 {
+                        add(&mut record, &format!("L{number}.{part}"), 1.0);
+                        record.save_in(folder).unwrap();
+                    }
+                });
+            }
+        });
+        let path = record("aaa", "x").save_in(folder.path()).unwrap();
+        assert_eq!(saved(&path).len(), 64);
+    }
+
+    #[test]
+    fn rows_of_another_machine_are_not_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut here, mut there) = (record("aaa", "x"), record("aaa", "y"));
+        add(&mut there, "L1", 1.0);
+        there.save_in(folder.path()).unwrap();
+        add(&mut here, "L2", 2.0);
+        let path = here.save_in(folder.path()).unwrap();
+        assert_eq!(saved(&path), [row("L2", 2.0, "aaa")]);
+    }
+
+    #[test]
+    fn records_from_before_rows_had_a_commit_are_read_and_nothing_is_made_up_for_them() {
+        for entry in std::fs::read_dir(workspace().join("benches/runs")).unwrap() {
+            let path = entry.unwrap().path();
+            assert!(!saved(&path).is_empty(), "{}", path.display());
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut new = record("bbb", "AMD EPYC");
+        let old = r#"{"id":"L1","what":"","value":1.0,"unit":"","peer":"","goal":"","holds":null}"#;
+        let machine = r#"{"processor":"AMD EPYC"}"#;
+        let text = format!(
+            r#"{{"suite":"pool","date":"{}","machine":{machine},"versions":{{}},"rows":[{old}]}}"#,
+            new.date
+        );
+        std::fs::write(folder.path().join("pool-2026-11-18.json"), text).unwrap();
+        add(&mut new, "L2", 2.0);
+        let path = new.save_in(folder.path()).unwrap();
+        assert_eq!(saved(&path), [("L1".to_owned(), 1.0, None), row("L2", 2.0, "bbb")]);
+    }
+
+    #[test]
+    fn what_is_no_record_is_not_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pool-2026-11-18.json");
+        std::fs::write(&path, "half a rec").unwrap();
+        let error = record("aaa", "x").save_in(folder.path()).unwrap_err();
+        assert!(error.to_string().contains("move it away"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "half a rec");
     }
 }

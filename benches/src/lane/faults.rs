@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::proxy::Proxy;
-use super::rig::Rig;
+use super::rig::{self, Rig};
 
 /// A way to lose a lane's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Breakable {
         let proxy = Proxy::start(rig.server.address()).await?;
         let link = rig.link(kind.backend());
         let link = if kind == Kind::SocketCut { proxy.link(&link) } else { link };
-        let mut launch = rig.launch(&link)?;
+        let mut launch = rig::launch(&link)?;
         launch.extra_arguments.push(ARGUMENT.to_owned());
         if kind == Kind::GpuProcessKilled {
             // A browser whose GPU process keeps dying gives up on it, and blocks the page from

@@ -60,7 +60,7 @@ pub(super) async fn coming_back(record: &mut Record) -> Result<()> {
     let sample = Sample::real(&rig, &MINILM, 1, 32).await?;
     let mut downloaded = Vec::new();
     for _ in 0..2 {
-        let mut launch = rig.launch(&rig.link(Backend::Wasm))?;
+        let mut launch = rig::launch(&rig.link(Backend::Wasm))?;
         launch.profile = Profile::Keep(profile.path().to_owned());
         let browser = launch.start().await?;
         let lane = rig.lane(&browser, Backend::Wasm).await?;

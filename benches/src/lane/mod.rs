@@ -18,6 +18,8 @@ use anyhow::Result;
 use crate::Only;
 use crate::record::Record;
 
+pub(crate) use rig::launch;
+
 /// The argument that makes this program the guard of a browser.
 pub(crate) const GUARD: &str = "--guard";
 

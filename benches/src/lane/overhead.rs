@@ -81,7 +81,7 @@ impl Side {
 
 async fn in_a_browser() -> Result<Times> {
     let rig = Rig::new().await?;
-    let mut launch = rig.launch(&rig.link(Backend::Wasm))?;
+    let mut launch = rig::launch(&rig.link(Backend::Wasm))?;
     launch.extra_arguments.push(ARGUMENT.to_owned());
     let browser = launch.start().await?;
     let lane = rig.lane(&browser, Backend::Wasm).await?;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use holdfast_browsers::{Browser, GuardCommand, Launch, packaged};
 use holdfast_devices::cpu::{CpuEngine, CpuOptions, Target};
 use holdfast_devices::lane::{Lane, LaneOptions, Lanes};
-use holdfast_devices::{Device, DeviceError, Loaded, ModelKind, Outcome, Program, Segment};
+use holdfast_devices::{Device, DeviceError, Loaded, Outcome, Program, Segment};
 use holdfast_graph::{Dim, Model, Tensor, Value, encode};
 use holdfast_models::{ImportOptions, Store, StoredGraph};
 use holdfast_server::{Server, ServerOptions};
@@ -48,17 +48,9 @@ impl Rig {
         format!("{}&lanes={}&threads={THREADS}", self.server.join_link(), backend.name())
     }
 
-    /// The packaged Chromium without a window, in a private profile, on a link.
-    pub(super) fn launch(&self, link: &str) -> Result<Launch> {
-        let cache = std::env::current_exe()?.with_file_name("browser-cache");
-        let browser = packaged(&cache, &|line| println!("{line}"))?;
-        let guard = GuardCommand::this_program([super::GUARD])?;
-        Ok(Launch::new(browser, link, guard))
-    }
-
     /// A browser with one lane, and the lane.
     pub(super) async fn browser(&self, backend: Backend) -> Result<(Browser, Lane)> {
-        let browser = self.launch(&self.link(backend))?.start().await?;
+        let browser = launch(&self.link(backend))?.start().await?;
         let lane = self.lane(&browser, backend).await?;
         Ok((browser, lane))
     }
@@ -95,7 +87,7 @@ impl Rig {
             Target::Cpu | Target::Wasm | Target::WebGpu => BTreeMap::new(),
         };
         let graph = self.engine.lower(graph, target, &dims).await?;
-        Ok(Segment { graph, dims, kind: ModelKind::Other })
+        Ok(Segment { dims, ..Segment::new(graph) })
     }
 
     /// What a model takes.
@@ -121,6 +113,14 @@ impl Rig {
         self.server.stop(Duration::ZERO).await;
         Ok(())
     }
+}
+
+/// The packaged Chromium without a window, in a private profile, on a link.
+pub(crate) fn launch(link: &str) -> Result<Launch> {
+    let cache = std::env::current_exe()?.with_file_name("browser-cache");
+    let browser = packaged(&cache, &|line| println!("{line}"))?;
+    let guard = GuardCommand::this_program([super::GUARD])?;
+    Ok(Launch::new(browser, link, guard))
 }
 
 /// A program of one step that returns all that a segment gives.

@@ -31,7 +31,7 @@ const ORDERS: [[usize; 6]; 6] = [
 
 pub(super) async fn run(record: &mut Record) -> Result<()> {
     let rig = Rig::new().await?;
-    let mut launch = rig.launch(&rig.link(Backend::Wasm))?;
+    let mut launch = rig::launch(&rig.link(Backend::Wasm))?;
     launch.extra_arguments.push(ARGUMENT.to_owned());
     let browser = launch.start().await?;
     let lane = rig.lane(&browser, Backend::Wasm).await?;

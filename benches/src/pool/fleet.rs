@@ -100,6 +100,8 @@ impl Fleet {
             inputs: inputs.collect::<Result<_>>()?,
             choices: choices.parse().map_err(anyhow::Error::msg)?,
             priority: Priority::Normal,
+            share: false,
+            namespace: String::new(),
             deadline: None,
         })
     }

@@ -59,6 +59,8 @@ pub(super) fn request(graph: &StoredGraph, inputs: Vec<(String, Tensor)>) -> Req
         inputs,
         choices: Choices::Ordered(vec![Choice::Cpu]),
         priority: Priority::Normal,
+        share: false,
+        namespace: String::new(),
         deadline: None,
     }
 }

@@ -55,5 +55,5 @@ pub use find::{Found, at, find};
 pub use installed::{Installed, Kind};
 pub use launch::{Backends, GuardCommand, Launch, Profile};
 pub use packaged::packaged;
-pub use processes::Process;
+pub use processes::{Process, tree_memory};
 pub use watch::{Health, Tab, Watch};

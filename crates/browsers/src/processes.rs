@@ -78,6 +78,14 @@ pub(crate) fn memory(pids: &[u32]) -> Option<u64> {
     (!pids.is_empty()).then_some(sum)
 }
 
+/// The memory of a process and of all below it in bytes, with what they share counted once. `None`
+/// where it cannot be measured: on other systems than Linux, and where a sandbox hides a process.
+pub fn tree_memory(root: u32) -> Option<u64> {
+    let mut tree = descendants(root);
+    tree.push(root);
+    memory(&tree)
+}
+
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn descendants(_root: u32) -> Vec<u32> {
     Vec::new()

@@ -7,12 +7,14 @@ use holdfast_models::Store;
 use holdfast_pool::{Choices, Priority};
 
 mod browser;
+mod demo;
 mod load;
 mod share;
 
 pub(crate) use browser::{BrowserArgs, Browsers, FleetArgs, Patience};
+pub(crate) use demo::{DemoArgs, DemoSideArgs, Scenario};
 pub(crate) use load::{BenchArgs, PoolArgs};
-pub(crate) use share::ShareArgs;
+pub(crate) use share::{ShareArgs, ShareTarget};
 
 /// Run several AI models together: what they have in common is stored and loaded once.
 #[derive(Parser)]
@@ -90,6 +92,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Say what this machine and its browsers can do, and how to fix the rest
     Doctor(DoctorArgs),
+    /// Show what sharing saves, on models that are made and trained for it
+    Demo(DemoArgs),
     /// Make seeded models in code, for tests and benchmarks
     Synth(SynthArgs),
     /// Print a completion script for a shell
@@ -97,6 +101,9 @@ pub(crate) enum Command {
     /// Own a browser that this program started; not for people
     #[command(hide = true)]
     Guard,
+    /// Run one side of the demo's comparison; not for people
+    #[command(hide = true)]
+    DemoSide(DemoSideArgs),
 }
 
 #[derive(clap::Args)]
@@ -270,6 +277,9 @@ pub(crate) struct RunArgs {
     /// Who goes first where several ask one server: high, normal or low
     #[arg(long, value_name = "PRIORITY", default_value_t = Priority::Normal)]
     pub(crate) priority: Priority,
+    /// Run each model on its own, although models have something in common
+    #[arg(long)]
+    pub(crate) no_share: bool,
     /// Give up on a run after this long
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) deadline: Option<std::time::Duration>,

@@ -3,6 +3,7 @@
 mod args;
 mod chosen;
 mod commands;
+mod html;
 mod interrupt;
 mod output;
 mod place;
@@ -64,9 +65,11 @@ fn run(Args { global, command }: Args) -> anyhow::Result<ExitCode> {
         Command::Pool(args) => pool::run(&global, &args)?,
         Command::Bench(args) => return bench::run(&global, &args),
         Command::Doctor(args) => return doctor::run(&global, &args),
+        Command::Demo(args) => demo::run(&global, &args)?,
         Command::Synth(args) => synth::run(&global, &args)?,
         Command::Completions(args) => completions::run(&args)?,
         Command::Guard => return Ok(holdfast_browsers::guard::run()),
+        Command::DemoSide(args) => return demo::side::run(&global, &args),
     }
     Ok(ExitCode::SUCCESS)
 }

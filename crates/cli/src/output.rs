@@ -128,6 +128,11 @@ impl Spinner {
     pub(crate) fn say(&self, message: impl Into<Cow<'static, str>>) {
         self.0.set_message(message);
     }
+
+    /// Prints something while the line is out of the way.
+    pub(crate) fn beside<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.0.suspend(print)
+    }
 }
 
 impl Drop for Spinner {

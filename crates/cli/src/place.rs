@@ -79,6 +79,24 @@ impl Place {
         })
     }
 
+    /// Brings models into play together, so that what they share is known before they run. A server
+    /// finds that out by itself.
+    pub(crate) async fn bring_together(&self, requests: &[Request]) {
+        if let Place::Here { pool, .. } = self {
+            pool.bring_together(requests).await;
+        }
+    }
+
+    /// Bytes of weights that the devices hold; `None` where others use them too.
+    pub(crate) fn held(&self) -> Option<u64> {
+        match self {
+            Place::Here { pool, .. } => {
+                Some(pool.metrics().devices.iter().map(|device| device.weight_bytes).sum())
+            }
+            Place::There(_) => None,
+        }
+    }
+
     /// Whether this is the place and no lane has joined.
     pub(crate) fn has_no_lanes(&self) -> bool {
         match self {

@@ -34,6 +34,12 @@ pub(crate) fn fits(declared: &Value, dtype: Option<DataType>, dims: &[usize]) ->
     type_fits && dims_fit
 }
 
+/// The bytes that a tensor takes; `None` for strings, and for more elements than can be counted.
+pub(crate) fn byte_len(dtype: DataType, dims: &[usize]) -> Option<u64> {
+    let elements = dims.iter().try_fold(1u64, |count, &dim| count.checked_mul(dim as u64))?;
+    dtype.byte_len(elements)
+}
+
 /// The error for a name that a segment does not have.
 pub(crate) fn no_such(declared: &[Value], name: &str, step: usize, what: &str) -> DeviceError {
     let names: Vec<&str> = declared.iter().map(|value| value.name.as_str()).collect();

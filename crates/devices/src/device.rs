@@ -94,11 +94,11 @@ pub struct DeviceInfo {
 pub struct Loaded {
     /// Its id.
     pub id: SegmentId,
-    /// What it takes.
+    /// What it takes, except for weights that the device feeds itself.
     pub inputs: Vec<Value>,
     /// What it gives.
     pub outputs: Vec<Value>,
-    /// Bytes of its large weights.
+    /// Bytes of its large weights, lifted ones included.
     pub weight_bytes: u64,
     /// Those of them that no segment loaded before it had brought along.
     pub new_weight_bytes: u64,
@@ -121,6 +121,8 @@ pub struct Stats {
     pub segments: usize,
     /// Bytes of their weights, each weight counted once.
     pub weight_bytes: u64,
+    /// Bytes of lifted weights that the device holds, as it tells: one copy of each.
+    pub lifted_bytes: u64,
     /// Tensors that are kept.
     pub tensors: usize,
     /// Their bytes.

@@ -23,6 +23,35 @@ pub enum ErrorKind {
     Protocol,
 }
 
+impl ErrorKind {
+    /// All of them.
+    pub const ALL: [ErrorKind; 8] = [
+        ErrorKind::Caller,
+        ErrorKind::Device,
+        ErrorKind::Timeout,
+        ErrorKind::Memory,
+        ErrorKind::Cancelled,
+        ErrorKind::Busy,
+        ErrorKind::StateLost,
+        ErrorKind::Protocol,
+    ];
+
+    /// What it is called where errors are counted. Programs read it, so it stays as it is; people
+    /// read what it displays as.
+    pub fn name(self) -> &'static str {
+        match self {
+            ErrorKind::Caller => "caller",
+            ErrorKind::Device => "device",
+            ErrorKind::Timeout => "timeout",
+            ErrorKind::Memory => "memory",
+            ErrorKind::Cancelled => "cancelled",
+            ErrorKind::Busy => "busy",
+            ErrorKind::StateLost => "state_lost",
+            ErrorKind::Protocol => "protocol",
+        }
+    }
+}
+
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

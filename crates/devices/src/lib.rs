@@ -21,7 +21,7 @@ pub use device::{Device, DeviceInfo, Event, Loaded, Stats};
 pub use error::{DeviceError, ErrorKind};
 pub use memory::{ProcessMemory, process_memory};
 pub use program::{
-    Input, Outcome, Output, Program, RequestId, Returned, Step, StepTiming, TensorId,
+    Input, KeptTensor, Outcome, Output, Program, RequestId, Returned, Step, StepTiming, TensorId,
 };
 pub use secret::Secret;
-pub use segment::{ModelKind, Segment, SegmentId};
+pub use segment::{LiftedInput, ModelKind, Segment, SegmentId};

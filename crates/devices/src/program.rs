@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_graph::Tensor;
+use holdfast_graph::{DataType, Tensor};
 use serde::{Deserialize, Serialize};
 
+use crate::check::byte_len;
 use crate::device::DeviceInfo;
 use crate::segment::SegmentId;
 
@@ -117,6 +118,8 @@ impl Output {
 pub struct Outcome {
     /// The outputs that were to be returned, in the order of the steps.
     pub outputs: Vec<Returned>,
+    /// What the device keeps of it, each name once.
+    pub kept: Vec<KeptTensor>,
     /// How long each step took.
     pub steps: Vec<StepTiming>,
     /// How long the program waited for its turn.
@@ -141,6 +144,24 @@ pub struct Returned {
     pub name: String,
     /// Its value.
     pub tensor: Tensor,
+}
+
+/// A tensor that a program left on the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptTensor {
+    /// The name that it is kept under.
+    pub id: TensorId,
+    /// Its element type.
+    pub dtype: DataType,
+    /// Its dimensions.
+    pub dims: Vec<usize>,
+}
+
+impl KeptTensor {
+    /// The bytes that it takes. What no memory could hold counts as more than any has.
+    pub fn byte_len(&self) -> u64 {
+        byte_len(self.dtype, &self.dims).unwrap_or(u64::MAX)
+    }
 }
 
 /// How long a step took.

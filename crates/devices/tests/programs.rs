@@ -10,10 +10,10 @@ use common::models::{dense, dense_inputs, lookup, matrix, rounds, rounds_inputs}
 use common::{Scratch, block_on, inputs::integers, options, outputs};
 use holdfast_devices::cpu::CpuOptions;
 use holdfast_devices::{
-    Device, DeviceError, ErrorKind, Input, Loaded, Output, Program, RequestId, Segment, SegmentId,
-    Step, TensorId,
+    Device, DeviceError, ErrorKind, Input, LiftedInput, Loaded, Output, Program, RequestId,
+    Segment, SegmentId, Step, TensorId,
 };
-use holdfast_graph::{Digest, Tensor};
+use holdfast_graph::{DataType, Digest, Tensor};
 
 #[test]
 fn a_kept_tensor_comes_back_as_it_was_until_it_is_dropped() {
@@ -126,6 +126,40 @@ fn one_output_may_go_to_several_places() {
         for name in ["a", "b"] {
             assert_eq!(engine.get(&id(name)).await.unwrap(), expected);
         }
+    });
+}
+
+#[test]
+fn what_a_program_keeps_is_told_with_its_size_and_nothing_else_is() {
+    let scratch = Scratch::new();
+    let engine = &scratch.engine;
+    block_on(async {
+        let dense = scratch.load_model("dense", &dense(1)).await;
+        let run = |first: Output, second: Output| {
+            let (few, many) = (Input::Inline(matrix(2, 1)), Input::Inline(matrix(3, 1)));
+            let steps = vec![
+                step(&dense, "x", few, &[("y", first)]),
+                step(&dense, "x", many, &[("y", second)]),
+            ];
+            engine.run(program(&scratch, steps))
+        };
+        let outcome = run(Output::Keep(id("a")), Output::ReturnAndKeep(id("b"))).await.unwrap();
+        let names: Vec<_> = outcome.kept.iter().map(|kept| kept.id.clone()).collect();
+        assert_eq!(names, [id("a"), id("b")]);
+        for kept in &outcome.kept {
+            let tensor = engine.get(&kept.id).await.unwrap();
+            assert_eq!((kept.dtype, &kept.dims[..]), (tensor.dtype(), tensor.dims()));
+            assert_eq!(kept.byte_len(), tensor.bytes().len() as u64);
+        }
+        assert_ne!(outcome.kept[0].byte_len(), outcome.kept[1].byte_len());
+
+        // Of several under one name, the last is kept and told.
+        let outcome = run(Output::Keep(id("a")), Output::Keep(id("a"))).await.unwrap();
+        assert_eq!(outcome.kept.len(), 1);
+        assert_eq!(outcome.kept[0].dims, engine.get(&id("a")).await.unwrap().dims());
+        assert_eq!(outcome.kept[0].dims[0], 3);
+
+        assert_eq!(run(Output::Pass, Output::Return).await.unwrap().kept, []);
     });
 }
 
@@ -339,6 +373,21 @@ fn a_segment_that_is_loaded_twice_is_loaded_once() {
         check(&error, ErrorKind::Caller, &["not loaded"]);
         let stats = engine.stats().await.unwrap();
         assert_eq!((stats.segments, stats.weight_bytes), (0, 0));
+    });
+}
+
+#[test]
+fn lifted_weights_are_not_for_an_engine_whose_sessions_share_by_themselves() {
+    let scratch = Scratch::new();
+    block_on(async {
+        let graph = scratch.lower(&scratch.import("dense", &dense(1))).await;
+        let content = Digest::of(b"any");
+        let (input, dtype, dims) = ("w".to_owned(), DataType::F32, vec![1]);
+        let lifted = vec![LiftedInput { input, content, dtype, dims }];
+        let segment = Segment { lifted, ..Segment::new(graph.clone()) };
+        let error = scratch.engine.load(segment).await.unwrap_err();
+        check(&error, ErrorKind::Device, &["input `w` is a lifted weight", "weights inside"]);
+        scratch.engine.load(Segment::new(graph)).await.unwrap();
     });
 }
 

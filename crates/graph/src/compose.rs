@@ -85,9 +85,9 @@ pub enum ComposeError {
     )]
     OutputType { model: String, output: String },
     #[error(
-        "input `{input}` of model `{model}` has no known shape, so there is nothing to feed it when the model is not chosen"
+        "input `{input}` of model `{model}` has no known element type, so there is nothing to feed it when the model is not chosen"
     )]
-    InputShape { model: String, input: String },
+    InputType { model: String, input: String },
 }
 
 /// Puts models into one graph. A weight that several have is there once.
@@ -175,12 +175,14 @@ fn add(
     graph.input.push(value(&chosen_by, DataType::Bool, Some(&[])));
     let mut inputs = BTreeMap::new();
     for input in part.model.inputs() {
-        let shapeless =
-            || ComposeError::InputShape { model: part.name.to_owned(), input: input.name.clone() };
-        let (dtype, dims) = input.dtype.zip(input.dims.as_deref()).ok_or_else(shapeless)?;
+        let typeless =
+            || ComposeError::InputType { model: part.name.to_owned(), input: input.name.clone() };
+        let dtype = input.dtype.ok_or_else(typeless)?;
         let name = inside(&input.name);
-        graph.input.push(value(&name, dtype, Some(&free(dims, number))));
-        let idle_shape = vec![0; dims.len()];
+        let dims = input.dims.as_ref().map(|dims| free(dims, number));
+        graph.input.push(value(&name, dtype, dims.as_deref()));
+        // What declares no shape takes any.
+        let idle_shape = vec![0; dims.map_or(1, |dims| dims.len())];
         inputs.insert(input.name.clone(), ComposedInput { name, idle_shape });
     }
 

@@ -133,6 +133,26 @@ impl Tensor {
         Tensor::new(self.dtype, dims.to_vec(), self.bytes.clone())
     }
 
+    /// The same integers as another integer type, cut off as the operator `Cast` does.
+    pub fn cast_integers(&self, to: DataType) -> Result<Tensor, TensorError> {
+        let wrong = |found| TensorError::WrongType { found, asked: to };
+        let width = |dtype| integer_bytes(dtype).ok_or_else(|| wrong(self.dtype));
+        let (from_bytes, to_bytes) = (width(self.dtype)?, width(to)?);
+        if to == self.dtype {
+            return Ok(self.clone());
+        }
+        use DataType::{I8, I16, I32, I64};
+        let signed = matches!(self.dtype, I8 | I16 | I32 | I64);
+        let mut bytes = Vec::with_capacity(self.elements() * to_bytes);
+        for element in self.bytes.chunks_exact(from_bytes) {
+            let negative = signed && element.last().is_some_and(|byte| byte & 0x80 != 0);
+            let mut wide = [if negative { 0xff } else { 0 }; 8];
+            wide[..from_bytes].copy_from_slice(element);
+            bytes.extend_from_slice(&wide[..to_bytes]);
+        }
+        Tensor::new(to, self.dims.clone(), bytes.into())
+    }
+
     /// A copy of the elements.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, TensorError> {
         if self.dtype != T::DTYPE {
@@ -182,6 +202,18 @@ impl Element for bool {
     fn append_le(self, bytes: &mut Vec<u8>) {
         bytes.push(u8::from(self));
     }
+}
+
+/// The size of an integer type.
+fn integer_bytes(dtype: DataType) -> Option<usize> {
+    use DataType::{I8, I16, I32, I64, U8, U16, U32, U64};
+    Some(match dtype {
+        I8 | U8 => 1,
+        I16 | U16 => 2,
+        I32 | U32 => 4,
+        I64 | U64 => 8,
+        _ => return None,
+    })
 }
 
 /// The format's signed dimensions as sizes, with a bound on their product.

@@ -309,6 +309,6 @@ mod composing {
         let mut proto = at(17).into_proto();
         proto.graph.as_mut().unwrap().input[0].r#type = None;
         let shapeless = Model::from_proto(proto).unwrap();
-        assert!(matches!(composed(&[&shapeless]), Err(ComposeError::InputShape { .. })));
+        assert!(matches!(composed(&[&shapeless]), Err(ComposeError::InputType { .. })));
     }
 }

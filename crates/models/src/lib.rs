@@ -20,18 +20,20 @@ mod layout;
 mod manifest;
 mod store;
 pub mod tensors;
+mod verdicts;
 mod verify;
 mod writing;
 
 pub use blobs::Written;
 pub use error::StoreError;
 pub use gc::GcReport;
-pub use hash::{hash_all, hashed_weights};
+pub use hash::{hash_all, hashed_like, hashed_weights};
 pub use home::default_home;
 pub use import::{ImportOptions, Imported};
 pub use layout::{Role, Variant, parse_stem};
 pub use manifest::{
     Component, Manifest, Provenance, Source, StoredFile, StoredGraph, StoredWeight, Transposed,
 };
-pub use store::{Derived, Models, Store};
+pub use store::{Derived, MIN_BLOB_BYTES, Models, Store};
+pub use verdicts::Verdict;
 pub use verify::VerifyReport;

@@ -5,24 +5,29 @@
 //!   blobs/sha256-…       weights, graphs, side files
 //!   models/NAME.json     manifests
 //!   derived/KEY.json     graphs made from others, such as lowered ones
+//!   verdicts/KEY.json    whether running models together kept their bits
 //!   store.lock           shared by writers, held alone by `gc`
 //! ```
 
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use holdfast_graph::{Digest, ExternalProblem, Model, WeightTable, blob_digest, graph_only};
+use holdfast_graph::{
+    Digest, ExternalProblem, HashedWeight, Model, WeightTable, blob_digest, graph_only,
+};
 use prost::Message;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::blobs::{Blobs, Written, sync_folder, write_atomically};
 use crate::error::StoreError;
+use crate::hash::hashed_like;
 use crate::manifest::{FORMAT, Manifest, StoredGraph, StoredWeight};
 
 /// Weights below this stay in the graph: they are scalars, shapes and short vectors, more
 /// costly as files of their own than as copies, and engines want to see them when they load.
-const MIN_BLOB_BYTES: usize = 1024;
+pub const MIN_BLOB_BYTES: usize = 1024;
 
 /// A model store on disk. Several processes may use one at the same time.
 pub struct Store {
@@ -59,7 +64,8 @@ impl Store {
         let home = home.into();
         let blobs = Blobs::open(home.join("blobs"))?;
         let store = Store { home, blobs };
-        for folder in [store.models_folder(), store.derived_folder()] {
+        let folders = [store.models_folder(), store.derived_folder(), store.verdicts_folder()];
+        for folder in folders {
             fs::create_dir_all(&folder).map_err(|e| StoreError::not_writable(&folder, e))?;
         }
         Ok(store)
@@ -197,7 +203,7 @@ impl Store {
     pub fn open_graph(&self, stored: &StoredGraph) -> Result<Model, StoreError> {
         let digests: Vec<Digest> = stored.blobs().collect();
         let blobs = self.blobs.map(&digests)?;
-        let by_digest: std::collections::HashMap<Digest, Bytes> =
+        let by_digest: HashMap<Digest, Bytes> =
             digests.into_iter().zip(blobs.iter().cloned()).collect();
         let source = |location: &str| {
             blob_digest(location)
@@ -206,6 +212,16 @@ impl Store {
         };
         Model::from_bytes_with(blobs[0].clone(), source)
             .map_err(|source| StoreError::StoredGraph { digest: stored.graph, source })
+    }
+
+    /// The same with its weights by their ids. Nothing is hashed that a blob's name tells.
+    pub fn open_hashed(&self, stored: &StoredGraph) -> Result<(Model, WeightTable), StoreError> {
+        let model = self.open_graph(stored)?;
+        let contents: Vec<Digest> = stored.weights.iter().map(|weight| weight.content).collect();
+        // These are the maps that the model looks into.
+        let maps = self.blobs.map(&contents)?;
+        let weights = hashed_like(&model, maps.iter().map(|map| &map[..]).zip(contents));
+        Ok((model, weights))
     }
 
     /// Whether a blob is there.
@@ -260,16 +276,46 @@ impl Store {
     ) -> Result<StoredGraph, StoreError> {
         self.adding(|added| {
             let (graph, _) = self.put_graph(model, weights, added)?;
-            let derived = Derived {
-                format: FORMAT,
-                from: from.to_string(),
-                by: by.to_owned(),
-                graph: graph.clone(),
-            };
-            write_atomically(&self.derived_path(from, by), &to_json(&derived))?;
-            sync_folder(&self.derived_folder())?;
-            Ok(graph)
+            self.note_derived(from, by, graph)
         })
+    }
+
+    /// Keeps a graph that was put together from pieces of stored ones, whose weights are there.
+    pub fn put_pieced(
+        &self,
+        from: &Digest,
+        by: &str,
+        model: &Model,
+        weights: &WeightTable,
+        parents: &[&StoredGraph],
+    ) -> Result<StoredGraph, StoreError> {
+        let known: HashMap<Digest, &StoredWeight> =
+            parents.iter().flat_map(|parent| &parent.weights).map(|w| (w.id, w)).collect();
+        let is_known = |weight: &HashedWeight| known.contains_key(&weight.id.0);
+        let is_large = |weight: &HashedWeight| weight.tensor.bytes().len() >= MIN_BLOB_BYTES;
+        if weights.entries().iter().any(|weight| is_large(weight) && !is_known(weight)) {
+            return self.put_derived(from, by, model, weights);
+        }
+        self.adding(|added| {
+            let parts = graph_only(model, weights, is_large);
+            let ids: BTreeSet<Digest> = parts.taken.iter().map(|weight| weight.id.0).collect();
+            let weights = ids.iter().filter_map(|id| known.get(id).copied().cloned()).collect();
+            let graph = self.put_bytes(&parts.proto.encode_to_vec(), added)?;
+            self.blobs.sync()?;
+            self.note_derived(from, by, StoredGraph { graph, weights })
+        })
+    }
+
+    fn note_derived(
+        &self,
+        from: &Digest,
+        by: &str,
+        graph: StoredGraph,
+    ) -> Result<StoredGraph, StoreError> {
+        let derived = Derived { format: FORMAT, from: from.to_string(), by: by.to_owned(), graph };
+        write_atomically(&self.derived_path(from, by), &to_json(&derived))?;
+        sync_folder(&self.derived_folder())?;
+        Ok(derived.graph)
     }
 
     /// All graphs that were derived and kept, each with the digest of what it was derived from.

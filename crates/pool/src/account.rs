@@ -1,12 +1,15 @@
 //! What the pool counts while it works. Bounded: histograms and fixed sets of names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::histogram::Histogram;
 use crate::request::{Answer, RunError};
+
+/// Plans that are remembered as refused.
+const REFUSED_PLANS: usize = 16;
 
 /// Counts since the pool was made.
 pub(crate) struct Account {
@@ -23,6 +26,8 @@ pub(crate) struct Account {
     /// The most devices that were there at once.
     pub(crate) most_devices: usize,
     pub(crate) errors: BTreeMap<&'static str, u64>,
+    /// Plans that would have changed answers, the last ones.
+    pub(crate) refused_plans: VecDeque<String>,
     pub(crate) queue: Histogram,
     pub(crate) transfer: Histogram,
     pub(crate) compute: Histogram,
@@ -50,6 +55,7 @@ impl Default for Account {
             devices_gone: 0,
             most_devices: 0,
             errors: BTreeMap::new(),
+            refused_plans: VecDeque::new(),
             queue: Histogram::default(),
             transfer: Histogram::default(),
             compute: Histogram::default(),
@@ -73,26 +79,19 @@ impl Account {
         self.transfer.add(answer.took.saturating_sub(compute + readback + answer.outcome.queued));
     }
 
+    /// Notes that a plan is not used.
+    pub(crate) fn refuse_plan(&mut self, refused: String) {
+        if !self.refused_plans.contains(&refused) {
+            self.refused_plans.push_back(refused);
+        }
+        while self.refused_plans.len() > REFUSED_PLANS {
+            self.refused_plans.pop_front();
+        }
+    }
+
     /// Notes that there is none.
     pub(crate) fn error(&mut self, error: &RunError) {
-        use holdfast_devices::ErrorKind;
-        let class = match error {
-            RunError::Device(error) => match error.kind() {
-                ErrorKind::Caller => "caller",
-                ErrorKind::Device => "device",
-                ErrorKind::Timeout => "timeout",
-                ErrorKind::Memory => "memory",
-                ErrorKind::Cancelled => "cancelled",
-                ErrorKind::Busy => "busy",
-                ErrorKind::StateLost => "state_lost",
-                ErrorKind::Protocol => "protocol",
-            },
-            RunError::NoDevice(_) => "no_device",
-            RunError::Failed(_) => "failed",
-            RunError::Expired(_) => "timeout",
-            RunError::Full { .. } => "full",
-        };
-        *self.errors.entry(class).or_default() += 1;
+        *self.errors.entry(error.class()).or_default() += 1;
     }
 
     /// Notes a batch.

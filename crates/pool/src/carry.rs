@@ -5,25 +5,28 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_devices::{DeviceError, ErrorKind, Loaded, Outcome};
+use holdfast_devices::{DeviceError, ErrorKind, Loaded};
 use tokio::time::Instant;
 
 use crate::choice::Choice;
 use crate::pool::explain;
-use crate::prepare::{Prepared, Unprepared};
+use crate::prepare::Unprepared;
+use crate::program::Answered;
 use crate::request::{Answer, Failure, PassedOver, Request, RunError};
+use crate::route::Prepared;
 use crate::scheduler::Scheduler;
 use crate::scheduler::member::{Health, MemberId};
 use crate::scheduler::queue::Wanted;
-use crate::scheduler::together::{busy, run_within};
+use crate::scheduler::together::run_alone;
 use crate::scheduler::turn::{Granted, Lease, Turn, Used};
+use crate::values::Values;
 
 /// What a request needs before it can be put into the queue.
 pub(crate) trait Ways: Sync {
     /// Makes sure that there is a device; the error says why there is none.
     fn ensure(&self, wanted: Wanted) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// The request's model for a choice.
+    /// The request's model for a choice: by way of what it shares with others, where it may.
     fn prepare(
         &self,
         request: &Request,
@@ -48,10 +51,11 @@ pub(crate) async fn carry(
         failed_on: Vec::new(),
         queued: Duration::ZERO,
         spent: Duration::ZERO,
+        alone: false,
     };
     let mut passed_over = Vec::new();
     for (choice, accelerated) in request.choices.in_order() {
-        match carried.on(ways, Wanted { choice, accelerated }).await {
+        match carried.on(ways, Wanted::new(choice, accelerated)).await {
             Ok(answer) => return Ok(Answer { passed_over, ..answer }),
             Err(Left::Request(error)) => return Err(error),
             Err(Left::Choice(reason)) => passed_over.push(PassedOver { choice, reason }),
@@ -77,6 +81,8 @@ struct Carried<'a> {
     queued: Duration,
     /// How much of its deadline is gone.
     spent: Duration,
+    /// Whether what it shares with others has failed, so that its model runs on its own.
+    alone: bool,
 }
 
 impl Carried<'_> {
@@ -92,11 +98,17 @@ impl Carried<'_> {
                 Unprepared::Choice(reason) => Left::Choice(reason),
                 Unprepared::Request(error) => Left::Request(error),
             })?;
+            let (model, values) = self.route(model, wanted);
+            let is_shared = model.shared.is_some();
             if let Some(reason) = self.scheduler.refusal(&model, choice) {
+                if is_shared {
+                    self.alone = true;
+                    continue;
+                }
                 return Err(Left::Choice(reason));
             }
-            let mut ticket =
-                self.scheduler.enqueue(wanted, order, &model, &self.request.inputs, avoid);
+            let inputs = &self.request.inputs;
+            let mut ticket = self.scheduler.enqueue(wanted, order, &model, inputs, values, avoid);
             let since = ticket.since();
             let turn = ticket.turn(self.left()).await;
             // It has its turn, or is not in the queue any more.
@@ -107,6 +119,10 @@ impl Carried<'_> {
             let (granted, rows, result) = match turn {
                 Turn::Run(lease) => self.run(lease, since).await,
                 Turn::Ran { granted, rows, result } => (granted, Some(rows), result),
+                Turn::Cannot(_) | Turn::Wrong(_) if is_shared => {
+                    self.alone = true;
+                    continue;
+                }
                 Turn::Cannot(reason) => return Err(Left::Choice(reason)),
                 Turn::Wrong(error) => return Err(Left::Request(error.into())),
                 Turn::Gone => {
@@ -122,9 +138,9 @@ impl Carried<'_> {
             self.queued += granted.at.saturating_duration_since(since);
             self.spent += since.max(granted.loaded_at).elapsed();
             match result {
-                Ok((outcome, took)) => {
-                    return Ok(self.answer(&granted, since, outcome, took, rows));
-                }
+                Ok(answered) => return Ok(self.answer(&granted, since, answered, rows)),
+                // Whether the model alone fails too, and what it says, is what counts.
+                Err(error) if is_shared && is_final(&error, &granted) => self.alone = true,
                 Err(error) => match self.failed(&granted, error)? {
                     After::Again(failed) => avoid = failed,
                     // A device that is there and says no is believed when a second one says so,
@@ -141,6 +157,19 @@ impl Carried<'_> {
         }
     }
 
+    /// The way to run its model, and what it computes on that way.
+    fn route(&self, model: Arc<Prepared>, wanted: Wanted) -> (Arc<Prepared>, Option<Arc<Values>>) {
+        let Some(whole) = model.alone() else { return (model, None) };
+        if self.alone || !self.scheduler.runs(wanted, &model) {
+            return (whole.clone(), None);
+        }
+        let Request { inputs, namespace, .. } = self.request;
+        match Values::of(&model, inputs, namespace) {
+            Some(values) => (model, Some(Arc::new(values))),
+            None => (whole.clone(), None),
+        }
+    }
+
     /// Runs it here, with a slot of its own.
     async fn run(&self, mut lease: Lease, since: Instant) -> (Granted, Option<usize>, Ran) {
         let spent = since.max(lease.granted.loaded_at).elapsed();
@@ -148,14 +177,14 @@ impl Carried<'_> {
         if lease.granted.loaded_at > since {
             self.scheduler.progress(&format!("running on {}", lease.granted.device.info().name));
         }
-        let result = run_within(&lease.granted, self.request.inputs.clone(), left).await;
-        lease.used = match &result {
-            Ok((outcome, _)) => Used::Well { requests: 1, busy: busy(outcome) },
+        let mut result = run_alone(&lease.granted, &self.request.inputs, left).await;
+        lease.used = match &mut result {
+            Ok((_, ran)) => Used::well(1, ran),
             // That the caller has no more time says nothing about the device.
             Err(error) if error.kind() == ErrorKind::Timeout && left.is_some() => Used::NotToSay,
             Err(error) => Used::of(error, &lease.granted),
         };
-        (lease.granted.clone(), None, result)
+        (lease.granted.clone(), None, result.map(|(answered, _)| answered))
     }
 
     /// What is left of the deadline.
@@ -195,8 +224,7 @@ impl Carried<'_> {
         &mut self,
         granted: &Granted,
         since: Instant,
-        outcome: Outcome,
-        took: Duration,
+        answered: Answered,
         rows: Option<usize>,
     ) -> Answer {
         let loaded = granted.loaded.as_ref().clone();
@@ -212,10 +240,12 @@ impl Carried<'_> {
                 ..loaded
             },
         };
+        let Answered { outcome, took, reused } = answered;
         Answer {
             outcome,
             loaded,
             took,
+            reused,
             queued: self.queued,
             batch_rows: rows.unwrap_or(1),
             passed_over: Vec::new(),
@@ -224,7 +254,20 @@ impl Carried<'_> {
     }
 }
 
-type Ran = Result<(Outcome, Duration), DeviceError>;
+type Ran = Result<Answered, DeviceError>;
+
+/// Whether asking again would end the same way.
+fn is_final(error: &DeviceError, granted: &Granted) -> bool {
+    match error.kind() {
+        ErrorKind::Caller | ErrorKind::Memory => true,
+        ErrorKind::Device => granted.steady,
+        ErrorKind::Cancelled
+        | ErrorKind::Timeout
+        | ErrorKind::Busy
+        | ErrorKind::StateLost
+        | ErrorKind::Protocol => false,
+    }
+}
 
 /// What to do after a run that failed.
 enum After {

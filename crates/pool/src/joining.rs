@@ -47,6 +47,7 @@ impl Joining {
             slots: LANE_SLOTS,
             parallel: 1,
             memory_bytes: self.options.lane_model_bytes,
+            cache_bytes: self.options.cache_bytes,
             shares_weights: false,
             steady: false,
             browser: Some(lane.hello().browser.name.clone()),

@@ -8,6 +8,7 @@
 
 mod account;
 mod batch;
+mod cache;
 mod carry;
 mod choice;
 mod fleet;
@@ -15,20 +16,26 @@ mod histogram;
 mod joining;
 mod metrics;
 mod placement;
+mod play;
 mod pool;
 mod prepare;
+mod program;
 mod request;
+mod route;
 mod scheduler;
 #[cfg(test)]
 mod scripted;
+mod tensors;
+mod values;
 
 pub use choice::{Choice, Choices};
 pub use fleet::BrowserOptions;
 pub use fleet::history::{ScalingEvent, ScalingStep};
 pub use fleet::metrics::{BrowserMetrics, BrowserState, Failing, FleetMetrics};
 pub use metrics::{
-    Batches, Connections, DeviceMetrics, LoadedModel, Metrics, ModelMetrics, QueueMetrics,
-    Throughput, Times, TimesMetrics,
+    Batches, Connections, DeviceMetrics, KeptMetrics, LoadedModel, Metrics, ModelMetrics,
+    QueueMetrics, Throughput, Times, TimesMetrics,
 };
 pub use pool::{Pool, PoolOptions, QueueOptions, WhenFull, explain};
-pub use request::{Answer, Failure, PassedOver, Priority, Request, RunError};
+pub use request::{Answer, Failure, PassedOver, Priority, Request, Reused, RunError};
+pub use tensors::{CopyError, Home, SharedTensors};

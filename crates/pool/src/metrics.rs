@@ -36,6 +36,9 @@ pub struct Metrics {
     pub failovers: u64,
     /// Requests that failed, by class.
     pub errors: BTreeMap<String, u64>,
+    /// Plans to share that are not used because they would have changed answers, and where.
+    #[serde(default)]
+    pub refused_plans: Vec<String>,
 }
 
 /// How a device is.
@@ -59,12 +62,31 @@ pub struct DeviceMetrics {
     pub in_flight: usize,
     /// Models that it has loaded.
     pub models: Vec<LoadedModel>,
-    /// The model that it is loading.
+    /// The segment of the model that it is loading.
     pub loading: Option<String>,
-    /// Bytes of the models, each weight once where the device holds it once.
+    /// The graph of that model, as it was imported.
+    pub loading_graph: Option<String>,
+    /// Bytes of the models, each weight once where the device holds it once, sessions included.
     pub model_bytes: u64,
+    /// Bytes of their weights alone.
+    pub weight_bytes: u64,
     /// Bytes that it may hold.
     pub model_bytes_limit: u64,
+    /// What it has kept of what it computed.
+    pub kept: KeptMetrics,
+}
+
+/// What a device has kept of what it computed, for other models.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptMetrics {
+    /// Tensors.
+    pub tensors: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How often one was there when it was looked for.
+    pub hits: u64,
+    /// How often not.
+    pub misses: u64,
 }
 
 /// A model that a device has loaded.
@@ -72,6 +94,13 @@ pub struct DeviceMetrics {
 pub struct LoadedModel {
     /// Its segment.
     pub segment: String,
+    /// Its graph, as it was imported: by that the store knows it.
+    pub graph: String,
+    /// Whether it runs by way of what it shares with others.
+    #[serde(default)]
+    pub shared: bool,
+    /// The sizes that it was made for; those that are not named are free.
+    pub dims: BTreeMap<String, usize>,
     /// Bytes of its weights.
     pub bytes: u64,
     /// Programs that use it right now.
@@ -205,6 +234,7 @@ impl Metrics {
                 .iter()
                 .map(|(class, count)| ((*class).to_owned(), *count))
                 .collect(),
+            refused_plans: account.refused_plans.iter().cloned().collect(),
         }
     }
 }
@@ -214,14 +244,19 @@ impl DeviceMetrics {
         let info = &member.info;
         let model =
             |(id, held): (&holdfast_devices::SegmentId, &crate::scheduler::member::Held)| {
+                let first = held.model.segments.first();
                 LoadedModel {
                     segment: id.to_string(),
+                    graph: held.model.original.to_string(),
+                    dims: first.map(|(_, segment)| segment.dims.clone()).unwrap_or_default(),
+                    shared: held.model.shared.is_some(),
                     bytes: held.model.bytes,
                     in_use: held.in_use,
                 }
             };
         let mut models: Vec<LoadedModel> = member.loaded.iter().map(model).collect();
         models.sort_by(|a, b| a.segment.cmp(&b.segment));
+        let loading = member.loading.as_ref().and_then(|loading| loading.model.as_ref());
         DeviceMetrics {
             name: info.name.clone(),
             backend: info.backend.clone(),
@@ -232,9 +267,12 @@ impl DeviceMetrics {
             slots: member.slots(),
             in_flight: member.in_flight,
             models,
-            loading: member.loading.as_ref().map(|loading| loading.model.id.to_string()),
+            loading: loading.map(|model| model.id.to_string()),
+            loading_graph: loading.map(|model| model.original.to_string()),
             model_bytes: member.bytes(),
+            weight_bytes: member.weight_bytes(),
             model_bytes_limit: member.options.memory_bytes,
+            kept: member.cache.stats(),
         }
     }
 }

@@ -1,13 +1,15 @@
 //! The pool: the in-process engine, the lanes, and the door for requests.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures_util::future::join_all;
 use holdfast_devices::cpu::{CpuEngine, CpuOptions, Target};
 use holdfast_devices::lane::{Lane, LaneOptions, Lanes};
 use holdfast_devices::{Device, DeviceError};
+use holdfast_graph::share::Prices;
 use holdfast_models::Store;
+use holdfast_tensors::Limits;
 use holdfast_wire::Backend;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
@@ -17,11 +19,14 @@ use crate::choice::Choice;
 use crate::fleet::{BrowserOptions, Fleet, missing, there};
 use crate::joining::Joining;
 use crate::metrics::Metrics;
-use crate::prepare::{Prepared, Preparer, Unprepared};
+use crate::play::Plays;
+use crate::prepare::{Preparer, Unprepared};
 use crate::request::{Answer, Request, RunError};
+use crate::route::Prepared;
 use crate::scheduler::Scheduler;
 use crate::scheduler::member::MemberOptions;
 use crate::scheduler::queue::Wanted;
+use crate::tensors::SharedTensors;
 
 /// How a pool works.
 #[derive(Clone)]
@@ -40,6 +45,12 @@ pub struct PoolOptions {
     pub cpu_model_bytes: u64,
     /// Bytes of models that a lane may hold.
     pub lane_model_bytes: u64,
+    /// Bytes of what a device computed that it may keep for other models.
+    pub cache_bytes: u64,
+    /// Bytes of shared tensors in this process, and on each device.
+    pub shared_tensor_bytes: u64,
+    /// By which it is decided what models have in common is worth sharing.
+    pub prices: Prices,
     /// Is told what takes long.
     pub progress: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -79,6 +90,9 @@ impl Default for PoolOptions {
             max_batch: 16,
             cpu_model_bytes: machine_bytes().map_or(UNKNOWN_MACHINE, |bytes| bytes / 2),
             lane_model_bytes: 2 << 30,
+            cache_bytes: 256 << 20,
+            shared_tensor_bytes: 1 << 30,
+            prices: Prices::default(),
             progress: Arc::new(|_| ()),
         }
     }
@@ -94,9 +108,10 @@ pub struct Pool {
     options: PoolOptions,
     scheduler: Scheduler,
     preparer: Preparer,
+    plays: Plays,
+    tensors: SharedTensors,
     /// Room for requests that were accepted and not answered yet.
     room: Semaphore,
-    arrivals: AtomicU64,
     /// The browsers that it starts.
     fleet: Option<Fleet>,
 }
@@ -112,6 +127,7 @@ impl Pool {
             slots,
             parallel: slots,
             memory_bytes: options.cpu_model_bytes,
+            cache_bytes: options.cache_bytes,
             shares_weights: true,
             steady: true,
             browser: None,
@@ -125,11 +141,15 @@ impl Pool {
         Ok(Pool {
             fleet,
             joining: Arc::new(Joining::new(lanes, scheduler.clone(), options.clone())),
-            preparer: Preparer::new(engine.clone(), store),
+            preparer: Preparer::new(engine.clone(), store.clone()),
+            plays: Plays::new(store, scheduler.clone(), options.prices, options.progress.clone()),
+            tensors: SharedTensors::new(
+                scheduler.clone(),
+                Limits::budget(options.shared_tensor_bytes),
+            ),
             engine,
             scheduler,
             room: Semaphore::new(options.queue.limit.min(Semaphore::MAX_PERMITS)),
-            arrivals: AtomicU64::new(0),
             options,
         })
     }
@@ -163,8 +183,33 @@ impl Pool {
         result
     }
 
+    /// Brings the models of these requests into play, and waits until it is known what they share.
+    /// Without this, models run on their own until that was found out beside the work. What is
+    /// wrong with a request is told when it is run.
+    pub async fn bring_together(&self, requests: &[Request]) {
+        let gathering = self.plays.gather();
+        let mut seen = HashSet::new();
+        for request in requests.iter().filter(|request| request.share) {
+            if !seen.insert((request.graph.graph, request.choices.to_string())) {
+                continue;
+            }
+            for (choice, accelerated) in request.choices.in_order() {
+                if self.ensure(Wanted::new(choice, accelerated)).await.is_ok()
+                    && self.prepare(request, choice).await.is_ok()
+                {
+                    break;
+                }
+            }
+        }
+        drop(gathering);
+        if seen.len() > 1 {
+            self.plays.settled().await;
+        }
+    }
+
     /// Runs all of these at once. The answers are in the order of the requests.
     pub async fn run_concurrent(&self, requests: &[Request]) -> Vec<Result<Answer, RunError>> {
+        self.bring_together(requests).await;
         let mut hold = Some(self.scheduler.hold());
         let all = join_all(requests.iter().map(|request| self.run(request)));
         tokio::pin!(all);
@@ -177,6 +222,11 @@ impl Pool {
         .await
     }
 
+    /// The tensors that callers share by name, here and on the devices.
+    pub fn tensors(&self) -> &SharedTensors {
+        &self.tensors
+    }
+
     /// How the pool is.
     pub fn metrics(&self) -> Metrics {
         let limit = self.options.queue.limit;
@@ -186,7 +236,7 @@ impl Pool {
     }
 
     async fn admit_and_carry(&self, request: &Request) -> Result<Answer, RunError> {
-        let arrival = self.arrivals.fetch_add(1, Ordering::Relaxed);
+        let arrival = self.scheduler.arrival();
         let _room = self.admit(request).await?;
         carry(&self.scheduler, self, request, arrival).await
     }
@@ -267,7 +317,11 @@ impl Ways for Pool {
             Choice::Lane(Backend::Webnn) => Target::WebNn,
         };
         let progress = || (self.options.progress)(&format!("preparing the model for {choice}"));
-        self.preparer.prepare(request, target, progress).await
+        let whole = self.preparer.prepare(request, target, progress).await?;
+        Ok(match request.share {
+            true => self.plays.route(request, target, whole),
+            false => whole,
+        })
     }
 }
 
@@ -329,6 +383,8 @@ mod tests {
             inputs: vec![("x".to_owned(), input)],
             choices: choices.parse().unwrap(),
             priority: Priority::Normal,
+            share: true,
+            namespace: String::new(),
             deadline: None,
         };
         (Pool::new(store, options).unwrap(), request)

@@ -1,40 +1,18 @@
-//! Models as the devices load them: lowered, with what the scheduler has to know about them.
+//! Models on their own, as devices load them: lowered, each once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use holdfast_devices::cpu::{CpuEngine, Target};
-use holdfast_devices::{ErrorKind, ModelKind, Segment, SegmentId};
+use holdfast_devices::{ErrorKind, ModelKind, Segment};
 use holdfast_graph::{Digest, Dim, Tensor, Value};
 use holdfast_models::{Store, StoredGraph};
 use tokio::time::Instant;
 
-use crate::batch::Rows;
 use crate::pool::{explain, lock};
 use crate::request::{Request, RunError};
-
-/// A model that is ready to be loaded.
-#[derive(Debug)]
-pub(crate) struct Prepared {
-    pub(crate) id: SegmentId,
-    pub(crate) segment: Segment,
-    /// Bytes of its large weights, each once.
-    pub(crate) bytes: u64,
-    /// Where its requests can be put together.
-    pub(crate) rows: Option<Rows>,
-}
-
-impl Prepared {
-    /// Of a segment that takes and gives these.
-    pub(crate) fn new(segment: Segment, inputs: &[Value], outputs: &[Value]) -> Prepared {
-        let weights: BTreeMap<Digest, u64> =
-            segment.graph.weights.iter().map(|weight| (weight.content, weight.bytes)).collect();
-        // What is fixed by the segment is not free.
-        let rows = if segment.dims.is_empty() { Rows::of(inputs, outputs) } else { None };
-        Prepared { id: segment.id(), bytes: weights.values().sum(), rows, segment }
-    }
-}
+use crate::route::Prepared;
 
 /// Why a model cannot be prepared.
 pub(crate) enum Unprepared {
@@ -110,7 +88,7 @@ impl Preparer {
         let (kind, dims) = (request.kind, key.3.clone());
         let lowered = self.engine.lower(&request.graph, target, &dims).await;
         let prepared = match lowered {
-            Ok(graph) => self.describe(graph, dims, kind).await,
+            Ok(graph) => self.describe(request.graph.graph, graph, dims, kind).await,
             Err(error) => match error.kind() {
                 ErrorKind::Caller | ErrorKind::Cancelled => {
                     return Err(Unprepared::Request(error.into()));
@@ -139,6 +117,7 @@ impl Preparer {
 
     async fn describe(
         &self,
+        original: Digest,
         graph: StoredGraph,
         dims: BTreeMap<String, usize>,
         kind: ModelKind,
@@ -146,8 +125,8 @@ impl Preparer {
         let store = self.store.clone();
         let described = tokio::task::spawn_blocking(move || {
             let model = store.open_graph(&graph).map_err(|error| explain(&error))?;
-            let segment = Segment { graph, dims, kind };
-            Ok(Prepared::new(segment, &model.inputs(), &model.outputs()))
+            let segment = Segment { dims, kind, ..Segment::new(graph) };
+            Ok(Prepared::whole(original, segment, &model.inputs(), &model.outputs()))
         });
         described.await.map_err(|error| error.to_string())?
     }

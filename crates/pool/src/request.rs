@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use holdfast_devices::{DeviceError, Loaded, ModelKind, Outcome};
+use holdfast_devices::{DeviceError, ErrorKind, Loaded, ModelKind, Outcome};
 use holdfast_graph::Tensor;
 use holdfast_models::StoredGraph;
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,10 @@ pub struct Request {
     pub choices: Choices,
     /// Who goes first.
     pub priority: Priority,
+    /// Whether it may be run by way of what it has in common with other models.
+    pub share: bool,
+    /// Whose request it is: what was computed for one namespace is not used for another.
+    pub namespace: String,
     /// How long the request may wait and run. Starting a browser and loading the model are not
     /// counted: whoever asks first would always be too late.
     pub deadline: Option<Duration>,
@@ -79,12 +83,27 @@ pub struct Answer {
     pub took: Duration,
     /// How long the request waited for its turn, loading included.
     pub queued: Duration,
+    /// What did not have to be computed for it.
+    pub reused: Reused,
     /// How many rows ran in one go with it, its own included; one where the model has no rows.
     pub batch_rows: usize,
     /// What would have been preferred.
     pub passed_over: Vec<PassedOver>,
     /// The devices that failed under it before this one.
     pub failed_on: Vec<Failure>,
+}
+
+/// What did not have to be computed for an answer, because it was there or was computed for
+/// another model at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reused {
+    /// Tensors that were reused.
+    #[serde(rename = "shared_tensors_used")]
+    pub tensors: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How long it takes to compute them on this device, as measured.
+    pub saved: Duration,
 }
 
 /// A choice that could not be had.
@@ -126,6 +145,19 @@ pub enum RunError {
         /// How many may be there.
         limit: usize,
     },
+}
+
+impl RunError {
+    /// The class under which errors are counted.
+    pub fn class(&self) -> &'static str {
+        match self {
+            RunError::Device(error) => error.kind().name(),
+            RunError::NoDevice(_) => "no_device",
+            RunError::Failed(_) => "failed",
+            RunError::Expired(_) => ErrorKind::Timeout.name(),
+            RunError::Full { .. } => "full",
+        }
+    }
 }
 
 fn reasons(passed_over: &[PassedOver]) -> String {

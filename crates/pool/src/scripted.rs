@@ -19,8 +19,9 @@ use tokio::sync::{Notify, broadcast};
 
 use crate::carry::{Ways, carry};
 use crate::choice::{Choice, Choices};
-use crate::prepare::{Prepared, Unprepared};
+use crate::prepare::Unprepared;
 use crate::request::{Answer, Priority, Request, RunError};
+use crate::route::Prepared;
 use crate::scheduler::Scheduler;
 use crate::scheduler::member::{Health, Host, MemberOptions};
 use crate::scheduler::queue::Wanted;
@@ -226,6 +227,7 @@ impl Device for Scripted {
         let tensor = Tensor::from_slice(tensor.dims(), &result).unwrap();
         Ok(Outcome {
             outputs: vec![Returned { step: 0, name: "y".to_owned(), tensor }],
+            kept: Vec::new(),
             steps: vec![StepTiming { run: Duration::from_millis(1), readback: Duration::ZERO }],
             queued: Duration::ZERO,
             device: self.info(),
@@ -306,6 +308,7 @@ impl Scene {
             slots,
             parallel: 1,
             memory_bytes: self.memory_bytes,
+            cache_bytes: 0,
             shares_weights: false,
             steady: false,
             browser: None,
@@ -349,7 +352,7 @@ impl Ways for Scene {
 
     async fn prepare(&self, request: &Request, _: Choice) -> Result<Arc<Prepared>, Unprepared> {
         let segment = Segment::new(request.graph.clone());
-        Ok(Arc::new(Prepared::new(segment, &[x()], &[y()])))
+        Ok(Arc::new(Prepared::whole(request.graph.graph, segment, &[x()], &[y()])))
     }
 }
 
@@ -362,6 +365,8 @@ pub(crate) fn request(model: u8, value: f32) -> Request {
         inputs: vec![("x".to_owned(), Tensor::from_slice(&[1], &[value]).unwrap())],
         choices: Choices::Ordered(vec![CHOICE]),
         priority: Priority::Normal,
+        share: false,
+        namespace: String::new(),
         deadline: None,
     }
 }

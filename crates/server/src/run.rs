@@ -9,7 +9,9 @@ use bytes::Bytes;
 use holdfast_devices::lane::read_tensor;
 use holdfast_devices::{DeviceInfo, Loaded, ModelKind, Outcome, Returned, StepTiming};
 use holdfast_models::StoredGraph;
-use holdfast_pool::{Answer, Choices, Failure, PassedOver, Priority, Request, RunError, explain};
+use holdfast_pool::{
+    Answer, Choices, Failure, PassedOver, Priority, Request, Reused, RunError, explain,
+};
 use holdfast_wire::{BodyWriter, OutputTensor, TensorSlice};
 use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -66,7 +68,15 @@ struct RequestHeader {
     choices: Choices,
     #[serde(default)]
     priority: Priority,
+    #[serde(default = "yes")]
+    share: bool,
+    #[serde(default)]
+    namespace: String,
     deadline: Option<Duration>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// An answer as JSON; its tensors lie in the body behind it.
@@ -81,6 +91,8 @@ struct AnswerHeader {
     took: Duration,
     /// In the pool.
     waited: Duration,
+    #[serde(default)]
+    reused: Reused,
     batch_rows: usize,
     passed_over: Vec<PassedOver>,
     failed_on: Vec<Failure>,
@@ -95,6 +107,8 @@ fn encode_request(request: &Request) -> serde_json::Result<Bytes> {
         inputs: inputs.map(|(name, tensor)| (name.clone(), push(&mut body, tensor))).collect(),
         choices: request.choices.clone(),
         priority: request.priority,
+        share: request.share,
+        namespace: request.namespace.clone(),
         deadline: request.deadline,
     };
     pack(&header, body)
@@ -110,13 +124,16 @@ fn decode_request(packed: &Bytes) -> Result<Request, String> {
         inputs: header.inputs.into_iter().map(input).collect::<Result<_, _>>()?,
         choices: header.choices,
         priority: header.priority,
+        share: header.share,
+        namespace: header.namespace,
         deadline: header.deadline,
     })
 }
 
 fn encode_answer(answer: Answer) -> serde_json::Result<Bytes> {
     let mut body = BodyWriter::default();
-    let Answer { outcome, loaded, took, queued, batch_rows, passed_over, failed_on } = answer;
+    let Answer { outcome, loaded, took, queued, reused, batch_rows, passed_over, failed_on } =
+        answer;
     let outputs = outcome.outputs.into_iter().map(|Returned { step, name, tensor }| OutputTensor {
         step: step as u32,
         name,
@@ -130,6 +147,7 @@ fn encode_answer(answer: Answer) -> serde_json::Result<Bytes> {
         loaded,
         took,
         waited: queued,
+        reused,
         batch_rows,
         passed_over,
         failed_on,
@@ -144,12 +162,15 @@ fn decode_answer(packed: &Bytes) -> Result<Answer, String> {
     };
     let outputs = header.outputs.into_iter().map(returned).collect::<Result<_, _>>()?;
     let device = Arc::new(header.device);
-    let outcome = Outcome { outputs, steps: header.steps, queued: header.queued, device };
+    // What is asked over HTTP keeps nothing.
+    let kept = Vec::new();
+    let outcome = Outcome { outputs, kept, steps: header.steps, queued: header.queued, device };
     Ok(Answer {
         outcome,
         loaded: header.loaded,
         took: header.took,
         queued: header.waited,
+        reused: header.reused,
         batch_rows: header.batch_rows,
         passed_over: header.passed_over,
         failed_on: header.failed_on,

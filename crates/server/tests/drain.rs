@@ -48,6 +48,8 @@ async fn held() -> Held {
         inputs: vec![("x".to_owned(), x)],
         choices: "cpu".parse().unwrap(),
         priority: Priority::High,
+        share: true,
+        namespace: String::new(),
         deadline: None,
     };
     let answer = tokio::spawn({

@@ -6,9 +6,9 @@ mod common;
 
 use common::lane::{ScriptedLane, loaded, outcome};
 use common::{Scene, program, until, within};
-use holdfast_devices::{Device, ErrorKind, TensorId};
-use holdfast_graph::Tensor;
-use holdfast_wire::{FromLane, StepTiming, ToLane};
+use holdfast_devices::{Device, ErrorKind, Loaded, Output, Program, TensorId};
+use holdfast_graph::{DataType, Tensor};
+use holdfast_wire::{FromLane, KeptTensor, StepTiming, ToLane};
 
 /// A lane that has a segment.
 macro_rules! loaded_lane {
@@ -87,7 +87,7 @@ async fn times_that_nothing_takes_break_the_protocol() {
             };
             let steps = times.iter().map(|&run_ms| StepTiming { run_ms, readback_ms: 0.0 });
             let steps = steps.collect();
-            let lie = FromLane::Outcome { request, outputs, queued_ms, steps };
+            let lie = FromLane::Outcome { request, outputs, queued_ms, steps, kept: vec![] };
             scripted.say(&lie, &[vec![0; 8].into()]).await;
             // It is told why, and not to come back.
             let (ToLane::Leave { come_back: false, reason }, _) = scripted.hear().await else {
@@ -113,4 +113,71 @@ async fn a_shape_lie_is_noticed_even_if_the_engine_is_lost_right_after() {
     let (error, ()) = tokio::join!(within(lane.run(program("run", &loaded))), answer);
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Protocol);
     drop(scene);
+}
+
+#[tokio::test]
+async fn what_a_program_keeps_is_told_with_its_size() {
+    loaded_lane!(scene, scripted, lane, loaded);
+    let answer = async {
+        let request = scripted.run().await;
+        scripted.say(&keeps(request, &[("kept", "f32", &[2])]), &[]).await;
+    };
+    let (outcome, ()) = tokio::join!(within(lane.run(keeping(&loaded))), answer);
+    let outcome = outcome.unwrap();
+    let [kept] = outcome.kept.as_slice() else { panic!("{:?}", outcome.kept) };
+    assert_eq!((kept.id.0.as_str(), kept.dtype), ("kept", DataType::F32));
+    assert_eq!((kept.dims.as_slice(), kept.byte_len()), (&[2][..], 8));
+    drop(scene);
+}
+
+#[tokio::test]
+async fn a_lie_about_what_is_kept_breaks_the_protocol() {
+    type Told<'a> = (&'a str, &'a str, &'a [u64]);
+    let lies: [(&[Told], &str); 6] = [
+        (&[], "does not say once how large tensor `kept` is"),
+        (&[("kept", "f32", &[2]), ("kept", "f32", &[2])], "does not say once"),
+        (
+            &[("kept", "f32", &[2]), ("other", "f32", &[2])],
+            "nobody asked it to keep tensor `other`",
+        ),
+        (&[("kept", "f32", &[1 << 40])], "but the lane keeps f32[1099511627776]"),
+        (&[("kept", "i32", &[2])], "but the lane keeps i32[2]"),
+        (&[("kept", "f99", &[2])], "no element type `f99`"),
+    ];
+    for (lie, why) in lies {
+        loaded_lane!(scene, scripted, lane, loaded);
+        let answer = async {
+            let request = scripted.run().await;
+            scripted.say(&keeps(request, lie), &[]).await;
+        };
+        let (error, ()) = tokio::join!(within(lane.run(keeping(&loaded))), answer);
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Protocol);
+        assert!(error.to_string().contains(why), "{error}");
+        until("the lane is gone", || lane.gone().is_some()).await;
+        drop(scene);
+    }
+}
+
+/// A program that keeps what it computes and returns nothing.
+fn keeping(loaded: &Loaded) -> Program {
+    let mut program = program("keeping", loaded);
+    program.steps[0].outputs[0].1 = Output::Keep(TensorId("kept".to_owned()));
+    program
+}
+
+/// An outcome that claims to have kept these.
+fn keeps(request: u64, kept: &[(&str, &str, &[u64])]) -> FromLane {
+    let told = |&(tensor, dtype, dims): &(&str, &str, &[u64])| KeptTensor {
+        tensor: tensor.to_owned(),
+        dtype: dtype.to_owned(),
+        dims: dims.to_vec(),
+    };
+    FromLane::Outcome {
+        request,
+        outputs: vec![],
+        queued_ms: 0.0,
+        steps: vec![StepTiming { run_ms: 1.0, readback_ms: 0.0 }],
+        kept: kept.iter().map(told).collect(),
+    }
 }

@@ -1,7 +1,11 @@
 //! Windows: which part of a tensor a view shows.
 
+use bytes::Bytes;
+use holdfast_graph::DataType;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
+
+use crate::gather;
 
 /// Sizes or positions by axis. Few tensors have more axes than fit without an allocation.
 pub(crate) type Dims = SmallVec<[usize; 4]>;
@@ -94,6 +98,13 @@ impl Layout {
             part.strides[axis] = self.strides[axis].saturating_mul(step);
         }
         Ok(part)
+    }
+
+    /// The bytes of what the window shows, of a tensor of this type: without a copy where they lie
+    /// one after the other.
+    pub fn read(&self, dtype: DataType, bytes: &Bytes) -> Bytes {
+        let bits = dtype.bits().unwrap_or(8) as usize;
+        gather::slice(self, bits, bytes).unwrap_or_else(|| gather::copy(self, bits, bytes).into())
     }
 
     /// The first element.

@@ -34,7 +34,15 @@ pub fn heads(recipe: &Recipe, count: usize) -> Result<Vec<Member>, BuildError> {
     if count == 0 {
         return Err(BuildError::Zero("count"));
     }
-    (0..count).map(|index| head(recipe, index)).collect()
+    (0..count).map(|index| head(recipe, index, KINDS[index % KINDS.len()])).collect()
+}
+
+/// `count` models as of [`heads`] that all classify sequences: one dense layer and a classifier.
+pub fn classifiers(recipe: &Recipe, count: usize) -> Result<Vec<Member>, BuildError> {
+    if count == 0 {
+        return Err(BuildError::Zero("count"));
+    }
+    (0..count).map(|index| head(recipe, index, KINDS[0])).collect()
 }
 
 /// `count` models on one base, each with its own low-rank adapter that is not merged. The base
@@ -73,15 +81,17 @@ pub fn decoder_twins(recipe: &Recipe) -> Result<Vec<Member>, BuildError> {
     ])
 }
 
-fn head(recipe: &Recipe, index: usize) -> Result<Member, BuildError> {
-    type Build = fn(&mut Net<'_>, &Trunk, usize);
-    const KINDS: [(&str, Build); 4] = [
-        ("sequence-classification", classify_sequence),
-        ("token-classification", classify_tokens),
-        ("sentence-embedding", embed_sentence),
-        ("question-answering", answer_question),
-    ];
-    let (kind, build) = KINDS[index % KINDS.len()];
+/// What a head is for, and how it is built.
+type Kind = (&'static str, fn(&mut Net<'_>, &Trunk, usize));
+
+const KINDS: [Kind; 4] = [
+    ("sequence-classification", classify_sequence),
+    ("token-classification", classify_tokens),
+    ("sentence-embedding", embed_sentence),
+    ("question-answering", answer_question),
+];
+
+fn head(recipe: &Recipe, index: usize, (kind, build): Kind) -> Result<Member, BuildError> {
     let mut net = Net::new(&format!("bert-{kind}"), recipe)?;
     let trunk = trunk(&mut net);
     let own: Weights = recipe.weights.variant(&format!("head-{index}"));

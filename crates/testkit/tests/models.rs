@@ -166,6 +166,17 @@ fn heads_share_the_trunk_and_nothing_else() {
 }
 
 #[test]
+fn classifiers_are_heads_of_one_kind() {
+    let recipe = Recipe::tiny(1);
+    let heads = families::heads(&recipe, 5).unwrap();
+    let classifiers = families::classifiers(&recipe, 5).unwrap();
+    for (index, (head, classifier)) in heads.iter().zip(&classifiers).enumerate() {
+        assert!(classifier.stem.ends_with("sequence-classification"), "{}", classifier.stem);
+        assert_eq!(head.model == classifier.model, index % 4 == 0, "{index}");
+    }
+}
+
+#[test]
 fn adapters_share_the_base_and_nothing_else() {
     for architecture in Architecture::ALL {
         let recipe = Recipe::tiny(1);

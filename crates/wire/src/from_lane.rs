@@ -69,6 +69,8 @@ pub enum FromLane {
         queued_ms: f64,
         /// How long each step took.
         steps: Vec<StepTiming>,
+        /// What the lane keeps of it, each name once.
+        kept: Vec<KeptTensor>,
     },
     /// What the lane holds.
     Stats {
@@ -142,6 +144,18 @@ pub struct OutputTensor {
     pub value: TensorSlice,
 }
 
+/// A tensor that a program left on the lane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "camelCase")]
+pub struct KeptTensor {
+    /// The name that it is kept under.
+    pub tensor: String,
+    /// The element type, such as `f32`.
+    pub dtype: String,
+    /// The dimensions.
+    pub dims: Vec<u64>,
+}
+
 /// How long a step took.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "camelCase")]
@@ -162,6 +176,8 @@ pub struct LaneStats {
     pub tensors: u32,
     /// Their bytes.
     pub tensor_bytes: u64,
+    /// Bytes of lifted weights that the engine holds, one copy of each.
+    pub lifted_bytes: u64,
     /// Results that wait to be acknowledged.
     pub unacknowledged: u32,
     /// Bytes of blobs in the browser's cache.

@@ -30,13 +30,13 @@ mod to_lane;
 pub use body::{BodyError, BodyWriter, TensorSlice};
 pub use frame::{Assembler, Frame, FrameError, Split, split, split_within};
 pub use from_lane::{
-    ErrorKind, FromLane, LaneStats, LoadPhase, OutputTensor, StepTiming, WeightTraffic,
+    ErrorKind, FromLane, KeptTensor, LaneStats, LoadPhase, OutputTensor, StepTiming, WeightTraffic,
 };
 pub use hello::{
     Backend, BrowserInfo, Hello, MachineInfo, PowerInfo, Resume, StorageInfo, StorageKind,
     WasmInfo, WebGpuInfo, WebNnInfo,
 };
-pub use segment::{BlobRef, TensorShape};
+pub use segment::{BlobRef, LiftedWeight, TensorShape};
 pub use to_lane::{Input, NamedInput, NamedOutput, Output, Step, ToLane, Welcome};
 
 /// The version of the protocol. Both sides have to have the same.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 use crate::body::TensorSlice;
-use crate::segment::{BlobRef, TensorShape};
+use crate::segment::{BlobRef, LiftedWeight, TensorShape};
 
 /// A message to a lane.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
@@ -29,9 +29,11 @@ pub enum ToLane {
         graph: BlobRef,
         /// The weights that the graph refers to.
         weights: Vec<BlobRef>,
+        /// The inputs that are weights; programs do not name them.
+        lifted: Vec<LiftedWeight>,
         /// Sizes for named dimensions.
         dims: BTreeMap<String, u64>,
-        /// What it takes, for a first run on zeros that compiles shaders; empty for none.
+        /// What else it takes, for a first run on zeros that compiles shaders; empty for none.
         warm_up: Vec<TensorShape>,
         /// What it gives.
         outputs: Vec<String>,

@@ -19,6 +19,7 @@ import {
 import { type During, toEngineError } from "#engine/failure";
 import { GpuPlace, openGpu } from "#engine/gpu";
 import { HostPlace, hostResident } from "#engine/host";
+import { LiftedWeights } from "#engine/lifted";
 import { MlPlace, openMl } from "#engine/ml";
 import { loadOrt, type Ort, type OrtModule, startOrt } from "#engine/ort";
 import type { Place, Resident } from "#engine/place";
@@ -75,6 +76,7 @@ class OrtEngine implements Engine {
   readonly #spare: Spare;
   readonly #queue = new Queue();
   readonly #sessions = new Map<string, Session>();
+  readonly #lifted: LiftedWeights;
   /** Segments whose session was given up, and why. */
   readonly #givenUp = new Map<string, string>();
   readonly #kept = new Map<string, Resident>();
@@ -86,6 +88,7 @@ class OrtEngine implements Engine {
     this.#ort = ort;
     this.#place = place;
     this.#spare = spare;
+    this.#lifted = new LiftedWeights(place);
   }
 
   load(files: SegmentFiles, onPhase: (phase: LoadPhase) => void): Promise<LoadTimes> {
@@ -146,7 +149,12 @@ class OrtEngine implements Engine {
       this.#cancelled = false;
       const { outputs, steps, aside } = await this.#runProgram(program, onPart);
       this.#aside = aside;
-      return { outputs, steps, heapBytes: this.#ort.heapBytes() };
+      const kept = [...aside].map(([tensor, { dtype, dims }]) => ({
+        tensor,
+        dtype,
+        dims: [...dims],
+      }));
+      return { outputs, steps, kept, heapBytes: this.#ort.heapBytes() };
     });
   }
 
@@ -181,6 +189,7 @@ class OrtEngine implements Engine {
         segments: this.#sessions.size,
         tensors: kept.length,
         tensorBytes: kept.reduce((sum, resident) => sum + resident.byteLen, 0),
+        liftedBytes: this.#lifted.byteLen,
         heapBytes: this.#ort.heapBytes(),
       };
     });
@@ -235,7 +244,8 @@ class OrtEngine implements Engine {
     let session: Session | null = null;
     try {
       return await this.#place.fenced(async () => {
-        session = await Session.create(this.#ort, this.#place, files);
+        const lifted = this.#lifted.take(files.lifted);
+        session = await Session.create(this.#ort, this.#place, files, lifted);
         return session;
       });
     } catch (error) {

@@ -6,6 +6,7 @@
 import type {
   Backend,
   ErrorKind,
+  KeptTensor,
   LoadPhase,
   NamedInput,
   NamedOutput,
@@ -63,10 +64,23 @@ export interface SegmentFiles {
   graph: Uint8Array<ArrayBuffer>;
   /** By the names that the graph refers to them. */
   weights: { name: string; bytes: Uint8Array<ArrayBuffer> }[];
+  /** Inputs that are weights, which the engine feeds itself from one copy for all segments. */
+  lifted: LiftedFile[];
   dims: Record<string, number>;
   /** For a first run on zeros; empty for none. */
   warmUp: TensorShape[];
   outputs: string[];
+}
+
+/** An input that is a weight. */
+export interface LiftedFile {
+  input: string;
+  /** The name of its file, by which segments have it in common. */
+  weight: string;
+  dtype: string;
+  dims: number[];
+  /** Null where a segment that is loaded has brought them. */
+  bytes: Uint8Array<ArrayBuffer> | null;
 }
 
 /** How long loading took, in milliseconds. */
@@ -99,6 +113,8 @@ export interface HostOutput extends Omit<OutputTensor, "value"> {
 export interface ProgramOutcome {
   outputs: HostOutput[];
   steps: StepTiming[];
+  /** What it set aside to be kept, each name once. */
+  kept: KeptTensor[];
   /** Of the engine, after the program. */
   heapBytes: number | null;
 }
@@ -107,6 +123,8 @@ export interface EngineStats {
   segments: number;
   tensors: number;
   tensorBytes: number;
+  /** Of lifted weights, one copy of each. */
+  liftedBytes: number;
   heapBytes: number | null;
 }
 

@@ -22,7 +22,7 @@ export function toEngineError(error: unknown, during: During, what: string): Eng
     return new EngineError("device", message, true);
   }
   const code = ortCode(text);
-  const wrongInput = during === "run" && code === ORT_INVALID_ARGUMENT;
+  const wrongInput = during === "run" && (code === ORT_INVALID_ARGUMENT || isAboutShapes(text));
   const wrongGraph = during === "load" && code === ORT_INVALID_PROTOBUF;
   return new EngineError(wrongInput || wrongGraph ? "caller" : "device", message);
 }
@@ -58,6 +58,19 @@ function isOutOfMemory(error: unknown, text: string): boolean {
       text,
     ) ||
     (error instanceof RangeError && /allocation|length|memory|size/i.test(text))
+  );
+}
+
+/**
+ * Whether an operator refused the shapes that it was given. Only what can mean nothing else counts,
+ * as in crates/devices/src/cpu/fault.rs: what is blamed on the caller is not tried elsewhere.
+ */
+function isAboutShapes(text: string): boolean {
+  return (
+    /non-zero status code returned while running/i.test(text) &&
+    /attempting to broadcast an axis by a dimension other than 1|cannot broadcast on dim|dimension mismatch|cannot be reshaped to the requested shape|dimensions must match|mismatched dimensions|must be 1 instead of|cannot be split evenly|could not be broadcast together|shape mismatch attempting to re-use buffer/i.test(
+      text,
+    )
   );
 }
 

@@ -8,7 +8,7 @@ import { EngineError, type HostTensor } from "#engine/engine";
 import { hostResident, hostResidentOf } from "#engine/host";
 import { Loss } from "#engine/loss";
 import type { OrtModule } from "#engine/ort";
-import type { Place, Resident } from "#engine/place";
+import type { Place, Resident, Weight } from "#engine/place";
 import { poked } from "#engine/poke";
 
 /** Opens the GPU with all that its adapter allows. */
@@ -61,25 +61,26 @@ export class GpuPlace implements Place {
     if (!dtype.onGpu || host.byteLen === 0) {
       return hostResident(this.#ort, { ...tensor, bytes: tensor.bytes.slice() });
     }
-    const { maxBufferSize } = this.#device.limits;
-    if (host.byteLen > maxBufferSize) {
-      throw new EngineError(
-        "memory",
-        `${host.byteLen} bytes do not fit into a buffer of this GPU, which holds ${maxBufferSize}`,
-      );
-    }
     return this.fenced(async () => {
-      const buffer = this.#createBuffer(host.byteLen);
-      const whole = tensor.bytes.subarray(0, host.byteLen - (host.byteLen % 4));
-      this.#device.queue.writeBuffer(buffer, 0, whole);
-      if (whole.byteLength < host.byteLen) {
-        // The queue writes multiples of four bytes only.
-        const rest = new Uint8Array(4);
-        rest.set(tensor.bytes.subarray(whole.byteLength));
-        this.#device.queue.writeBuffer(buffer, whole.byteLength, rest);
-      }
+      const buffer = this.#write(tensor.bytes);
       return this.#own(buffer, dtype, host.dims, host.byteLen);
     });
+  }
+
+  lift(bytes: Uint8Array<ArrayBuffer>): Weight {
+    const { byteLength: byteLen } = bytes;
+    const buffer = this.#write(bytes);
+    return {
+      byteLen,
+      as: (name, dims) => {
+        const dtype = dtypeNamed(name);
+        if (!dtype.onGpu) {
+          throw new EngineError("device", `weights of ${name} cannot be lifted to a GPU`);
+        }
+        return this.#own(buffer, dtype, dims, byteLen);
+      },
+      dispose: () => buffer.destroy(),
+    };
   }
 
   receive(output: Tensor): Resident {
@@ -201,6 +202,28 @@ export class GpuPlace implements Place {
     } finally {
       staging.destroy();
     }
+  }
+
+  /** A new buffer with these bytes. */
+  #write(bytes: Uint8Array<ArrayBuffer>): GPUBuffer {
+    const { byteLength: byteLen } = bytes;
+    const { maxBufferSize } = this.#device.limits;
+    if (byteLen > maxBufferSize) {
+      throw new EngineError(
+        "memory",
+        `${byteLen} bytes do not fit into a buffer of this GPU, which holds ${maxBufferSize}`,
+      );
+    }
+    const buffer = this.#createBuffer(byteLen);
+    const whole = bytes.subarray(0, byteLen - (byteLen % 4));
+    this.#device.queue.writeBuffer(buffer, 0, whole);
+    if (whole.byteLength < byteLen) {
+      // The queue writes multiples of four bytes only.
+      const rest = new Uint8Array(4);
+      rest.set(bytes.subarray(whole.byteLength));
+      this.#device.queue.writeBuffer(buffer, whole.byteLength, rest);
+    }
+    return buffer;
   }
 
   #createBuffer(byteLen: number): GPUBuffer {

@@ -20,6 +20,14 @@ export interface Resident {
   dispose(): void;
 }
 
+/** Bytes on the backend that several sessions read, each as a tensor of its own type and shape. */
+export interface Weight {
+  readonly byteLen: number;
+  /** All of them as a tensor, which is of use for as long as they are there. */
+  as(dtype: string, dims: readonly number[]): Resident;
+  dispose(): void;
+}
+
 export interface Place {
   /** What ONNX Runtime is told about the backend. */
   readonly provider: InferenceSession.ExecutionProviderConfig;
@@ -27,6 +35,11 @@ export interface Place {
   outputLocation(type: Tensor.Type, mixed: boolean): "cpu" | "gpu-buffer" | "ml-tensor";
   /** Copies a tensor to the backend. */
   upload(tensor: HostTensor): Promise<Resident>;
+  /**
+   * Copies a weight to the backend for sessions that take it as an input; within `fenced`. Absent
+   * where inputs do not stay on the backend.
+   */
+  lift?(bytes: Uint8Array<ArrayBuffer>): Weight;
   /** Takes over an output of a session. */
   receive(output: Tensor): Resident;
   /**

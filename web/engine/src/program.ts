@@ -6,7 +6,7 @@
 import { EngineError, type HostOutput, type Program, type ProgramStep } from "#engine/engine";
 import { toEngineError } from "#engine/failure";
 import type { Place, Resident } from "#engine/place";
-import type { Declared, Session } from "#engine/session";
+import { type Declared, describe, fits, type Session } from "#engine/session";
 import type { StepTiming } from "#wire/messages";
 
 /** What a program needs of the engine. */
@@ -273,14 +273,9 @@ async function setAside(
 }
 
 function checkFits(declared: Declared, value: Resident, number: number): void {
-  const { dims } = declared;
-  const dimsFit =
-    dims === null ||
-    (dims.length === value.dims.length &&
-      dims.every((dim, axis) => dim === null || dim === value.dims[axis]));
-  if (declared.dtype !== value.dtype || !dimsFit) {
+  if (!fits(declared, value)) {
     throw caller(
-      `input \`${declared.name}\` of step ${number} is ${describe(declared)}, but ${value.dtype}[${value.dims.join(", ")}] was given`,
+      `input \`${declared.name}\` of step ${number} is ${describe(declared)}, but ${describe(value)} was given`,
     );
   }
 }
@@ -292,10 +287,6 @@ function find(values: readonly Declared[], name: string, number: number, what: s
     throw caller(`the segment of step ${number} has no ${what} \`${name}\`; it has ${names}`);
   }
   return value;
-}
-
-function describe({ dtype, dims }: Declared): string {
-  return dims === null ? dtype : `${dtype}[${dims.map((dim) => dim ?? "?").join(", ")}]`;
 }
 
 function caller(message: string): EngineError {

@@ -8,6 +8,7 @@ import type { InferenceSession, Tensor } from "onnxruntime-web";
 import { dtypeOfOrt } from "#engine/dtypes";
 import { EngineError, type SegmentFiles } from "#engine/engine";
 import { toEngineError } from "#engine/failure";
+import type { Lifted } from "#engine/lifted";
 import type { Ort } from "#engine/ort";
 import type { Place, Resident } from "#engine/place";
 import {
@@ -25,18 +26,47 @@ export interface Declared {
   dims: (number | null)[] | null;
 }
 
+/** Whether a tensor can be what is declared. */
+export function fits({ dtype, dims }: Declared, value: Pick<Resident, "dtype" | "dims">): boolean {
+  const dimsFit =
+    dims === null ||
+    (dims.length === value.dims.length &&
+      dims.every((dim, axis) => dim === null || dim === value.dims[axis]));
+  return dtype === value.dtype && dimsFit;
+}
+
+export function describe({ dtype, dims }: Pick<Declared | Resident, "dtype" | "dims">): string {
+  return dims === null ? dtype : `${dtype}[${dims.map((dim) => dim ?? "?").join(", ")}]`;
+}
+
 export class Session {
   readonly segment: string;
+  /** Those that a program has to give. */
   readonly inputs: readonly Declared[];
   readonly outputs: readonly Declared[];
   /** Null where all nodes run on the backend. */
   readonly placement: Placement | null;
   readonly #session: InferenceSession;
   readonly #place: Place;
+  readonly #lifted: Lifted;
+  /** What the session is fed at every run. */
+  readonly #weights: Record<string, Tensor> = {};
 
-  static async create(ort: Ort, place: Place, files: SegmentFiles): Promise<Session> {
-    const [session, placement] = await make(ort, place, files);
-    return orRelease(session, () => new Session(files, place, session, placement));
+  /** `lifted` belongs to the session from now on. */
+  static async create(
+    ort: Ort,
+    place: Place,
+    files: SegmentFiles,
+    lifted: Lifted,
+  ): Promise<Session> {
+    try {
+      const [session, placement] = await make(ort, place, files);
+      const create = () => new Session(files, place, session, placement, lifted);
+      return await orRelease(session, create);
+    } catch (error) {
+      lifted.release();
+      throw error;
+    }
   }
 
   private constructor(
@@ -44,12 +74,19 @@ export class Session {
     place: Place,
     session: InferenceSession,
     placement: Placement | null,
+    lifted: Lifted,
   ) {
     this.segment = files.segment;
     this.#place = place;
     this.#session = session;
     this.placement = placement;
-    this.inputs = session.inputMetadata.map((value) => declared(value, files.dims));
+    this.#lifted = lifted;
+    const inputs = session.inputMetadata.map((value) => declared(value, files.dims));
+    for (const [name, weight] of lifted.inputs) {
+      checkLifted(files.segment, inputs, name, weight);
+      this.#weights[name] = weight.feed();
+    }
+    this.inputs = inputs.filter(({ name }) => !lifted.inputs.has(name));
     this.outputs = session.outputMetadata.map((value) => declared(value, files.dims));
   }
 
@@ -58,7 +95,7 @@ export class Session {
     inputs: ReadonlyMap<string, Resident>,
     names: readonly string[],
   ): Promise<Map<string, Resident>> {
-    const feeds: Record<string, Tensor> = {};
+    const feeds: Record<string, Tensor> = { ...this.#weights };
     for (const [name, resident] of inputs) {
       feeds[name] = resident.feed();
     }
@@ -78,8 +115,28 @@ export class Session {
     }
   }
 
-  release(): Promise<void> {
-    return this.#session.release();
+  async release(): Promise<void> {
+    try {
+      await this.#session.release();
+    } finally {
+      this.#lifted.release();
+    }
+  }
+}
+
+function checkLifted(
+  segment: string,
+  inputs: readonly Declared[],
+  name: string,
+  weight: Resident,
+): void {
+  const input = inputs.find((input) => input.name === name);
+  if (input === undefined || !fits(input, weight)) {
+    const found = input === undefined ? "not an input of its graph" : describe(input);
+    throw new EngineError(
+      "caller",
+      `segment ${segment} cannot be loaded: its lifted weight \`${name}\` is ${describe(weight)}, but \`${name}\` is ${found}`,
+    );
   }
 }
 

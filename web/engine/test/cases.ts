@@ -23,6 +23,7 @@ import {
   sum,
   unsized,
 } from "./fixture.ts";
+import { LIFTED_CASES } from "./lifted-cases.ts";
 
 export const BACKENDS: readonly Backend[] = ["wasm", "webgpu", "webnn"];
 
@@ -51,6 +52,7 @@ const OTHER = f32([2, 2], [1, 1, 2, 2]);
 const OF_OTHER = [14, 26, 18, 32];
 
 export const CASES: readonly Case[] = [
+  ...LIFTED_CASES,
   {
     name: "computes the right numbers with weights from files",
     async run(fixture) {
@@ -122,7 +124,9 @@ export const CASES: readonly Case[] = [
       await fixture.load(linear("keeper"));
       await fixture.load(sum());
       const keep = async (x: typeof X, name: string) => {
-        await fixture.run([{ segment: "keeper", inputs: { x }, outputs: { y: { keep: name } } }]);
+        const outputs = { y: { keep: name } };
+        const { kept } = await fixture.run([{ segment: "keeper", inputs: { x }, outputs }]);
+        equal(kept, [{ tensor: name, dtype: "f32", dims: [2, 2] }]);
         await fixture.engine.settle(true);
       };
       await keep(X, "first");
@@ -142,6 +146,7 @@ export const CASES: readonly Case[] = [
         output(outcome, "sum"),
         Y.map((value) => 2 * value),
       );
+      equal(outcome.kept, []);
       const stats = await fixture.engine.stats();
       equal([stats.tensors, stats.tensorBytes], [2, 32]);
       await fixture.engine.drop("first");
@@ -285,7 +290,8 @@ export const CASES: readonly Case[] = [
       const [row, column] = [f32([1, 2], [1, 2]), f32([2, 1], [3, 4])];
       equal(output(await run(row, column), "y"), [11]);
       const wrong = f32([3, 1], [1, 2, 3]);
-      const error = await fails(run(row, wrong), "device", "step 0", "MatMul");
+      // Shapes that an operator refuses are the caller's fault.
+      const error = await fails(run(row, wrong), "caller", "step 0", "MatMul");
       equal(error.lostSegment, fixture.backend === "wasm" ? null : "product");
       if (fixture.backend !== "wasm") {
         await fails(run(f32([1, 2], [10, 20]), column), "state_lost", "product", "loaded again");

@@ -15,6 +15,18 @@ it("blames the caller for invalid arguments of a run, and not of a load", () => 
   check(ort(2, "whatever"), "load", "device", false);
 });
 
+it("blames the caller for shapes that an operator refuses, and for nothing that sounds alike", () => {
+  const refused = (text: string) =>
+    `Non-zero status code returned while running Add node. Name:'a' Status Message: ${text}`;
+  const broadcast = "Attempting to broadcast an axis by a dimension other than 1. 2 by 3";
+  check(ort(6, refused(broadcast)), "run", "caller", false);
+  check(ort(1, refused("MatMul dimension mismatch")), "run", "caller", false);
+  check(ort(6, refused(broadcast)), "load", "device", false);
+  check(ort(6, broadcast), "run", "device", false);
+  check(ort(6, refused("cannot map a buffer of this shape")), "run", "device", false);
+  check(ort(6, refused("std::bad_alloc, dimension mismatch")), "run", "memory", false);
+});
+
 it("blames the caller for a graph that is no graph, and the device for one it cannot run", () => {
   check(ort(7, "protobuf parsing failed"), "load", "caller", false);
   check(ort(9, "Could not find an implementation for Foo(1)"), "load", "device", false);

@@ -87,6 +87,31 @@ export class Fixture {
     return waits;
   }
 
+  /** Counts the buffers of this size that the GPU is asked for, and those not destroyed. */
+  watchBuffers(byteLen: number): { made: number; alive: number; stop(): void } {
+    const { createBuffer } = GPUDevice.prototype;
+    const buffers = {
+      made: 0,
+      alive: 0,
+      stop: () => {
+        GPUDevice.prototype.createBuffer = createBuffer;
+      },
+    };
+    GPUDevice.prototype.createBuffer = function (descriptor) {
+      const buffer = createBuffer.call(this, descriptor);
+      if (descriptor.size === byteLen) {
+        buffers.made += 1;
+        buffers.alive += 1;
+        buffer.destroy = () => {
+          buffers.alive -= 1;
+          return GPUBuffer.prototype.destroy.call(buffer);
+        };
+      }
+      return buffer;
+    };
+    return buffers;
+  }
+
   /** Takes the engine's device away. */
   lose(): void {
     this.gpu?.destroy();
@@ -258,7 +283,7 @@ export function files(
   graph: Uint8Array<ArrayBuffer>,
   rest: Partial<SegmentFiles> = {},
 ): SegmentFiles {
-  return { segment, graph, weights: [], dims: {}, warmUp: [], outputs: [], ...rest };
+  return { segment, graph, weights: [], lifted: [], dims: {}, warmUp: [], outputs: [], ...rest };
 }
 
 export function f32(dims: number[], values: number[]): HostTensor {

@@ -3,6 +3,7 @@
 import type { Tensor } from "onnxruntime-web";
 import { describe, expect, it } from "vitest";
 import { EngineError } from "#engine/engine";
+import type { Lifted } from "#engine/lifted";
 import type { Ort } from "#engine/ort";
 import type { Place, Resident } from "#engine/place";
 import { Session } from "#engine/session";
@@ -11,10 +12,13 @@ const FILES = {
   segment: "s",
   graph: new Uint8Array(0),
   weights: [],
+  lifted: [],
   dims: {},
   warmUp: [],
   outputs: [],
 };
+
+const NOTHING_LIFTED: Lifted = { inputs: new Map(), release: () => undefined };
 
 interface Made {
   options: Record<string, unknown>;
@@ -77,10 +81,16 @@ function place(provider: string, receive: (output: Tensor) => Resident = () => (
 describe("a session whose outputs cannot be sent", () => {
   it.each(["wasm", "webgpu"])("is let go on %s", async (provider) => {
     const scripted = new ScriptedOrt("string");
-    const made = Session.create(scripted.ort, place(provider), FILES);
+    let released = 0;
+    const release = () => {
+      released += 1;
+    };
+    const lifted = { ...NOTHING_LIFTED, release };
+    const made = Session.create(scripted.ort, place(provider), FILES, lifted);
     await expect(made).rejects.toMatchObject({ kind: "device" });
     expect(scripted.made).toHaveLength(1);
     expect(scripted.left).toEqual([]);
+    expect(released).toBe(1);
   });
 });
 
@@ -94,7 +104,7 @@ it("is made quietly where the processor helps out, after it told where its nodes
     `${at} Node(s) placed on [CPUExecutionProvider]. Number of nodes: 1`,
     `${at}   Hardmax (c)`,
   ];
-  const session = await Session.create(scripted.ort, place("webgpu"), FILES);
+  const session = await Session.create(scripted.ort, place("webgpu"), FILES, NOTHING_LIFTED);
   expect(session.placement?.onProcessor).toEqual(["Hardmax"]);
   const [talking, quiet] = scripted.made;
   expect(talking).toMatchObject({ options: { logSeverityLevel: 0 }, released: true });
@@ -114,7 +124,7 @@ it("lets go of all outputs if one of them cannot be taken", async () => {
     }
     return { dispose: () => output.dispose() } as Resident;
   };
-  const session = await Session.create(scripted.ort, place("wasm", receive), FILES);
+  const session = await Session.create(scripted.ort, place("wasm", receive), FILES, NOTHING_LIFTED);
   await expect(session.run(new Map(), [])).rejects.toThrow("refused");
   expect(gone).toEqual(["taken", "refused", "never looked at"]);
 });

@@ -74,8 +74,9 @@ export class EngineClient implements DisposableEngine {
   }
 
   load(segment: SegmentFiles, onPhase: (phase: LoadPhase) => void): Promise<LoadTimes> {
-    const files = [segment.graph, ...segment.weights.map((weight) => weight.bytes)];
-    return this.#call("load", segment, buffersOf(files), { onPhase });
+    const { graph, weights, lifted } = segment;
+    const brought = [...weights, ...lifted].flatMap(({ bytes }) => bytes ?? []);
+    return this.#call("load", segment, buffersOf([graph, ...brought]), { onPhase });
   }
 
   unload(segment: string): Promise<void> {

@@ -9,12 +9,21 @@ import { RequestError } from "#lane/request-error";
 /** Names of lost things that are remembered; of older ones the lane says that they never were. */
 const LOST_LIMIT = 4096;
 
+export interface HeldSegment {
+  /** Of its files, except for lifted weights. */
+  byteLen: number;
+  /** Names of the files of its lifted weights. */
+  lifted: ReadonlySet<string>;
+  /** What of it runs on the processor instead. */
+  placement: string | null;
+}
+
 export class Holdings {
-  /** Bytes of the files of each segment, and what of it runs on the processor instead. */
-  readonly segments = new Map<string, { byteLen: number; placement: string | null }>();
-  /** Bytes of each tensor, where the lane knows them: 0 for what a program kept. */
+  readonly segments = new Map<string, HeldSegment>();
+  /** Bytes of each tensor. */
   readonly tensors = new Map<string, number>();
   tensorBytes = 0;
+  liftedBytes = 0;
   heapBytes: number | null = null;
   readonly #lost = new Set<string>();
 
@@ -23,15 +32,20 @@ export class Holdings {
   }
 
   get segmentBytes(): number {
-    let sum = 0;
+    let sum = this.liftedBytes;
     for (const { byteLen } of this.segments.values()) {
       sum += byteLen;
     }
     return sum;
   }
 
-  segmentLoaded(segment: string, byteLen: number, placement: string | null): void {
-    this.segments.set(segment, { byteLen, placement });
+  /** Whether a segment that is there has brought this lifted weight. */
+  hasLifted(weight: string): boolean {
+    return [...this.segments.values()].some(({ lifted }) => lifted.has(weight));
+  }
+
+  segmentLoaded(segment: string, held: HeldSegment): void {
+    this.segments.set(segment, held);
     this.#lost.delete(`segment ${segment}`);
   }
 
@@ -42,7 +56,7 @@ export class Holdings {
     }
   }
 
-  tensorKept(tensor: string, byteLen = 0): void {
+  tensorKept(tensor: string, byteLen: number): void {
     this.tensors.set(tensor, byteLen);
     this.#lost.delete(`tensor ${tensor}`);
   }
@@ -62,6 +76,7 @@ export class Holdings {
   /** Takes over what the engine says about itself. */
   update(stats: EngineStats): void {
     this.tensorBytes = stats.tensorBytes;
+    this.liftedBytes = stats.liftedBytes;
     this.heapBytes = stats.heapBytes;
   }
 
@@ -92,6 +107,7 @@ export class Holdings {
     this.segments.clear();
     this.tensors.clear();
     this.tensorBytes = 0;
+    this.liftedBytes = 0;
     this.heapBytes = null;
   }
 

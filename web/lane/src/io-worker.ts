@@ -21,9 +21,13 @@ declare const HOLDFAST_VERSION: string;
 
 const scope = self as unknown as DedicatedWorkerGlobalScope;
 let lane: Lane | null = null;
+/** A lane takes a while to create: what is said meanwhile is for the lane, not for nobody. */
+let handled = Promise.resolve();
 
 scope.onmessage = ({ data }: MessageEvent<ToWorker>) => {
-  handle(data).catch((error) => say({ type: "failed", reason: String(error?.message ?? error) }));
+  handled = handled
+    .then(() => handle(data))
+    .catch((error) => say({ type: "failed", reason: String(error?.message ?? error) }));
 };
 scope.addEventListener("online", () => lane?.retryNow());
 

@@ -62,10 +62,12 @@ export class Lane implements LineOwner, TaskContext {
   #session: string | null = null;
   #restarts = 0;
   #power: PowerInfo;
+  /** What the last hello said of it. */
+  #helloPower: PowerInfo;
 
   constructor(parts: LaneParts) {
     this.#parts = parts;
-    this.#power = parts.hello.power;
+    this.#power = this.#helloPower = parts.hello.power;
     this.clock = parts.clock;
     this.blobs = parts.blobs;
     this.#line = new Line(this, parts.openSocket, parts.clock);
@@ -86,7 +88,7 @@ export class Lane implements LineOwner, TaskContext {
   /** The device can spare more or less than before. */
   setPower(power: PowerInfo): void {
     this.#power = power;
-    // If it is not welcome at the moment, the next hello tells.
+    // If it is not welcome at the moment, the next hello or what follows a welcome tells.
     this.#line.send({ type: "power", power });
   }
 
@@ -100,6 +102,7 @@ export class Lane implements LineOwner, TaskContext {
     const resume = session === null ? null : { session, requests: this.#answers.numbers() };
     const { hello } = this.#parts;
     const storage = { ...hello.storage, usedBytes: this.blobs.usedBytes };
+    this.#helloPower = this.#power;
     return { ...hello, storage, power: this.#power, resume };
   }
 
@@ -110,6 +113,9 @@ export class Lane implements LineOwner, TaskContext {
       this.#startEmpty();
     }
     this.#session = welcome.session;
+    if (this.#power !== this.#helloPower) {
+      this.#line.send({ type: "power", power: this.#power });
+    }
     this.#answers.resume();
   }
 
@@ -414,6 +420,7 @@ export class Lane implements LineOwner, TaskContext {
       segments: this.holdings.segments.size,
       tensors: this.holdings.tensors.size,
       tensorBytes: this.holdings.tensorBytes,
+      liftedBytes: this.holdings.liftedBytes,
       unacknowledged: this.#answers.unacknowledged,
       cacheBytes: this.blobs.usedBytes,
       downloadedBytes: this.blobs.downloadedBytes,

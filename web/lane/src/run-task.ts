@@ -1,12 +1,13 @@
 /* Running a program. What it keeps is only kept if its answer is still wanted when it is done. */
 
+import { dtypeNamed, elementCount } from "#engine/dtypes";
 import type { Engine, HostOutput, ProgramOutcome } from "#engine/engine";
 import type { Letter } from "#lane/outbox";
 import { failureOf, RequestError } from "#lane/request-error";
 import { letter, segmentTouch, Task, type TaskContext, tensorTouch } from "#lane/task";
 import { BodyWriter, bytesOf } from "#wire/body";
 import type { Bytes } from "#wire/frame";
-import type { OutputTensor, Step, ToLane } from "#wire/messages";
+import type { KeptTensor, OutputTensor, Step, ToLane } from "#wire/messages";
 
 type Run = Extract<ToLane, { type: "run" }>;
 
@@ -61,13 +62,11 @@ export class RunTask extends Task {
     }
     this.committed = true;
     this.context.holdings.heapBytes = outcome.heapBytes;
-    await this.#settle(engine);
+    const { kept, steps } = outcome;
+    await this.#settle(engine, kept);
     const { outputs, body } = lay(outcome.outputs);
     const queuedMs = startedAt - this.#arrivedAt;
-    return letter(
-      { type: "outcome", request: this.request, outputs, queuedMs, steps: outcome.steps },
-      body,
-    );
+    return letter({ type: "outcome", request: this.request, outputs, queuedMs, steps, kept }, body);
   }
 
   async #run(engine: Engine): Promise<ProgramOutcome> {
@@ -86,17 +85,17 @@ export class RunTask extends Task {
     }
   }
 
-  async #settle(engine: Engine): Promise<void> {
+  async #settle(engine: Engine, kept: KeptTensor[]): Promise<void> {
     const settled = engine.settle(true);
-    if (this.#keeps.length === 0) {
+    if (kept.length === 0) {
       // Nothing depends on it, so the answer need not wait for one more trip to the worker. Should
       // it fail, the engine fails at its next call too.
       settled.catch(() => {});
       return;
     }
     const [, stats] = await Promise.all([settled, engine.stats()]);
-    for (const tensor of this.#keeps) {
-      this.context.holdings.tensorKept(tensor);
+    for (const { tensor, dtype, dims } of kept) {
+      this.context.holdings.tensorKept(tensor, elementCount(dims) * dtypeNamed(dtype).byteLen);
     }
     this.context.holdings.update(stats);
   }

@@ -184,6 +184,7 @@ function addModel(): Load {
     segment: "linear",
     graph: holdfast.addBlob(graph),
     weights: [w, b],
+    lifted: [],
     dims: { rows: 2 },
     warmUp: [{ name: "x", dtype: "f32", dims: [2, 2] }],
     outputs: ["y"],
@@ -207,7 +208,7 @@ function addEndlessModel(): Load {
     outputs: [{ name: "y", dtype: "f32", dims: [SIDE, SIDE] }],
   });
   const blob = holdfast.addBlob(graph);
-  const rest = { weights: [], dims: {}, warmUp: [], outputs: ["y"] };
+  const rest = { weights: [], lifted: [], dims: {}, warmUp: [], outputs: ["y"] };
   return { type: "load", request: 0, segment: "endless", graph: blob, ...rest };
 }
 

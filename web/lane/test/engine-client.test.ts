@@ -29,14 +29,20 @@ test("buffers change hands once each", () => {
   const client = new EngineClient(worker, OPTIONS);
   const shared = new Uint8Array(16);
   const files = { segment: "s", dims: {}, warmUp: [], outputs: [] };
+  const brought = new Uint8Array(4);
+  const input = { input: "w", dtype: "u8", dims: [4] };
+  const lifted = [
+    { ...input, weight: "c", bytes: brought },
+    { ...input, weight: "d", bytes: null },
+  ];
   const weights = [
     { name: "a", bytes: shared.subarray(0, 8) },
     { name: "b", bytes: shared.subarray(8) },
   ];
   const graph = new Uint8Array(1);
-  void client.load({ ...files, graph, weights }, () => {});
+  void client.load({ ...files, graph, weights, lifted }, () => {});
   expect(worker.posted[0]?.message).toEqual({ type: "open", options: OPTIONS });
-  expect(worker.posted[1]?.transfer).toEqual([graph.buffer, shared.buffer]);
+  expect(worker.posted[1]?.transfer).toEqual([graph.buffer, shared.buffer, brought.buffer]);
 });
 
 test("answers, parts and failures find their call", async () => {
@@ -51,8 +57,9 @@ test("answers, parts and failures find their call", async () => {
   worker.say({ type: "part", id: 0, outputs: [{ step: 0, name: "y", value }] });
   const failure = { kind: "memory" as const, message: "too much", fatal: false, lostSegment: "s" };
   worker.say({ type: "failed", id: 1, failure });
-  worker.say({ type: "answer", id: 0, answer: { outputs: [], steps: [], heapBytes: 5 } });
-  expect(await run).toEqual({ outputs: [], steps: [], heapBytes: 5 });
+  const outcome = { outputs: [], steps: [], kept: [], heapBytes: 5 };
+  worker.say({ type: "answer", id: 0, answer: outcome });
+  expect(await run).toEqual(outcome);
   expect(parts).toEqual(["y"]);
   await expect(get).rejects.toMatchObject({ name: "EngineError", ...failure });
 });

@@ -1,7 +1,7 @@
 /* The line: hello and welcome, cuts, resuming, endings. */
 
 import { describe, expect, test } from "vitest";
-import { LOADED, load, OUTCOME, output, run, ScriptedLane, settled } from "./scripted.ts";
+import { keeping, LOADED, load, OUTCOME, output, run, ScriptedLane, settled } from "./scripted.ts";
 
 describe("hello", () => {
   test("is the first message, and the welcome is waited for", async () => {
@@ -151,7 +151,7 @@ describe("a cut line", () => {
     const lane = await ScriptedLane.loaded();
     lane.socket.bufferedAmount = 100 * 2 ** 20;
     await lane.ask(run(1, "a", { keep: "u" }));
-    await lane.answer({ ...OUTCOME, outputs: [output(new Uint8Array(2 ** 20))] });
+    await lane.answer({ ...keeping("u"), outputs: [output(new Uint8Array(2 ** 20))] });
     lane.engine.onBroken("the GPU was lost");
     await lane.ask(load(2, "a"));
     await lane.answer(LOADED);
@@ -254,5 +254,17 @@ describe("what the device can spare", () => {
     await lane.clock.pass(100);
     lane.socket.open();
     expect(lane.socket.take()).toMatchObject([{ type: "hello", power: HIDDEN }]);
+  });
+
+  test("is told after the welcome if it changed after the hello", async () => {
+    const lane = await ScriptedLane.welcome();
+    lane.socket.cut();
+    await lane.clock.pass(100);
+    lane.socket.open();
+    lane.socket.take();
+    lane.lane.setPower(HIDDEN);
+    lane.greet({ resumed: true });
+    await settled();
+    expect(lane.socket.take()).toEqual([{ type: "power", power: HIDDEN }]);
   });
 });

@@ -5,7 +5,18 @@ import { GRACE_MS, IDLE_MS } from "#lane/lane";
 import { REQUESTS_LIMIT } from "#lane/requests";
 import { split } from "#wire/frame";
 import { HEADER_LIMIT } from "#wire/messages";
-import { LOADED, load, OUTCOME, output, put, run, ScriptedLane, settled } from "./scripted.ts";
+import {
+  keeping,
+  LOADED,
+  load,
+  loadLifted,
+  OUTCOME,
+  output,
+  put,
+  run,
+  ScriptedLane,
+  settled,
+} from "./scripted.ts";
 
 describe("answers", () => {
   test("a program's outcome is settled before it is told", async () => {
@@ -255,9 +266,27 @@ describe("tensors and segments", () => {
     const lane = await ScriptedLane.loaded();
     await lane.ask(run(1, "a", { keep: "hidden" }));
     await lane.ask(run(2, "b", { kept: "hidden" }));
+    await lane.answer(keeping("hidden"));
     await lane.answer(OUTCOME);
-    await lane.answer(OUTCOME);
-    expect(lane.socket.take()).toMatchObject([{ type: "outcome" }, { type: "outcome" }]);
+    expect(lane.socket.take()).toMatchObject([
+      { type: "outcome", kept: [{ tensor: "hidden", dtype: "f32", dims: [2] }] },
+      { type: "outcome", kept: [] },
+    ]);
+  });
+
+  test("a put over what a program kept takes its room", async () => {
+    const lane = await ScriptedLane.loaded({ tensorLimitBytes: 16 });
+    await lane.ask(run(1, "a", { keep: "u" }));
+    lane.engine.tensorBytes += 8;
+    await lane.answer(keeping("u"));
+    await lane.ask(put(2, "v"), [new Uint8Array(8)]);
+    await lane.ask(put(3, "u"), [new Uint8Array(8)]);
+    await lane.answer();
+    expect(lane.socket.take()).toMatchObject([
+      { type: "outcome", request: 1 },
+      { type: "error", request: 2, kind: "memory" },
+      { type: "done", request: 3 },
+    ]);
   });
 
   test("a segment that is ready is told so at once", async () => {
@@ -305,6 +334,53 @@ describe("loads", () => {
       { type: "loaded", request: 1, traffic: { downloadedBytes: 3, cachedBytes: 4 }, createMs: 2 },
       { type: "outcome", request: 3 },
     ]);
+  });
+
+  test("a lifted weight that a segment has brought is not fetched again", async () => {
+    const lane = await ScriptedLane.welcome();
+    await lane.ask(loadLifted(1, "a", "w"));
+    await lane.answer(LOADED);
+    await lane.ask(loadLifted(2, "b", "w"));
+    await lane.answer(LOADED);
+    await lane.ask(loadLifted(3, "c", "other"));
+    await lane.answer(LOADED);
+    const [a, b, c] = ["sha256-a", "sha256-b", "sha256-c"];
+    expect(lane.blobs.asked).toEqual([[a, "sha256-w"], [b], [c, "sha256-other"]]);
+    const brought = lane.engine.loads.map(({ lifted }) => lifted[0]?.bytes);
+    expect(brought).toEqual([new Uint8Array(0), null, new Uint8Array(0)]);
+    await lane.ask({ type: "stats", request: 4 });
+    expect(lane.socket.take().at(-1)).toMatchObject({ stats: { liftedBytes: 7 } });
+  });
+
+  test("a lifted weight that goes while its load waits is fetched after all", async () => {
+    const lane = await ScriptedLane.welcome();
+    await lane.ask(loadLifted(1, "a", "w"));
+    await lane.answer(LOADED);
+    lane.blobs.holdBack = true;
+    await lane.ask(loadLifted(2, "b", "w"));
+    await lane.ask({ type: "unload", request: 3, segment: "a" });
+    lane.blobs.held[0]?.give();
+    await settled();
+    expect(lane.blobs.asked.slice(1)).toEqual([["sha256-b"], ["sha256-w"]]);
+    expect(lane.engine.loads).toHaveLength(1);
+    lane.blobs.held[1]?.give();
+    await settled();
+    expect(lane.engine.loads[1]?.lifted[0]?.bytes).toEqual(new Uint8Array(0));
+    await lane.answer(LOADED);
+    expect(lane.socket.take().at(-1)).toMatchObject({
+      type: "loaded",
+      request: 2,
+      traffic: { downloadedBytes: 6, cachedBytes: 8 },
+    });
+  });
+
+  test("a lifted weight that was lost with the engine is fetched for the next one", async () => {
+    const lane = await ScriptedLane.welcome();
+    await lane.ask(loadLifted(1, "a", "w"));
+    await lane.answer(LOADED);
+    lane.engine.onBroken("the GPU was lost");
+    await lane.ask(loadLifted(2, "b", "w"));
+    expect(lane.blobs.asked.at(-1)).toEqual(["sha256-b", "sha256-w"]);
   });
 
   test("the engine starts while the first blobs come, and not before", async () => {

@@ -124,6 +124,8 @@ interface Call {
 /** Notes calls. `load`, `run`, `get` and `put` are answered by the test, all others at once. */
 export class ScriptedEngine implements DisposableEngine {
   readonly calls: string[] = [];
+  /** What it was to load. */
+  readonly loads: SegmentFiles[] = [];
   open: Call[] = [];
   terminated = false;
   cancels = 0;
@@ -138,6 +140,7 @@ export class ScriptedEngine implements DisposableEngine {
   }
 
   load(files: SegmentFiles, onPhase: (phase: LoadPhase) => void) {
+    this.loads.push(files);
     return this.#later<LoadTimes>(`load ${files.segment}`, { onPhase });
   }
   run(program: Program, onPart: (outputs: HostOutput[]) => void) {
@@ -165,7 +168,8 @@ export class ScriptedEngine implements DisposableEngine {
     if (this.dead !== null) {
       throw new EngineError("device", this.dead, true);
     }
-    return { segments: this.segments, tensors: 0, tensorBytes: this.tensorBytes, heapBytes: 5 };
+    const { segments, tensorBytes } = this;
+    return { segments, tensors: 0, tensorBytes, liftedBytes: 7, heapBytes: 5 };
   }
   cancel() {
     this.cancels += 1;
@@ -230,6 +234,8 @@ export class ScriptedBlobs implements BlobSource {
   usedBytes = 0;
   downloadedBytes = 0;
   key = "";
+  /** The names of what was fetched, load by load. */
+  readonly asked: string[][] = [];
   readonly held: {
     signal: AbortSignal;
     progress: (bytes: number) => void;
@@ -243,6 +249,7 @@ export class ScriptedBlobs implements BlobSource {
   }
 
   fetch(blobs: BlobRef[], signal: AbortSignal, progress: (bytes: number) => void) {
+    this.asked.push(blobs.map(({ name }) => name));
     const bytes = new Map(blobs.map(({ name }) => [name, new Uint8Array(0)]));
     const fetched = { bytes, traffic: { downloadedBytes: 3, cachedBytes: 4 } };
     if (!this.holdBack) {
@@ -355,8 +362,14 @@ export const LOADED: LoadTimes = {
 export const OUTCOME: ProgramOutcome = {
   outputs: [],
   steps: [{ runMs: 1, readbackMs: 0 }],
+  kept: [],
   heapBytes: 5,
 };
+
+/** The outcome of a program that keeps two numbers. */
+export function keeping(tensor: string): ProgramOutcome {
+  return { ...OUTCOME, kept: [{ tensor, dtype: "f32", dims: [2] }] };
+}
 
 export function run(
   request: number,
@@ -374,10 +387,19 @@ export function run(
   return { type: "run", request, deadlineMs: options.deadlineMs ?? 10_000, steps: [step] };
 }
 
-export function load(request: number, segment: string, byteLen = 10): ToLane {
+export function load(request: number, segment: string, byteLen = 10): Load {
   const graph = { name: `sha256-${segment}`, byteLen };
-  return { type: "load", request, segment, graph, weights: [], dims: {}, warmUp: [], outputs: [] };
+  const rest = { weights: [], lifted: [], dims: {}, warmUp: [], outputs: [] };
+  return { type: "load", request, segment, graph, ...rest };
 }
+
+/** A segment that takes this weight as an input. */
+export function loadLifted(request: number, segment: string, weight: string): Load {
+  const blob = { name: `sha256-${weight}`, byteLen: 20 };
+  return { ...load(request, segment), lifted: [{ input: "w", blob, dtype: "f32", dims: [5] }] };
+}
+
+type Load = Extract<ToLane, { type: "load" }>;
 
 export function put(request: number, tensor: string, byteLen = 8): ToLane {
   const value = { dtype: "u8", dims: [byteLen], offset: 0, byteLen };

@@ -37,11 +37,15 @@ graph: BlobRef,
  */
 weights: Array<BlobRef>, 
 /**
+ * The inputs that are weights; programs do not name them.
+ */
+lifted: Array<LiftedWeight>, 
+/**
  * Sizes for named dimensions.
  */
 dims: { [key in string]: number }, 
 /**
- * What it takes, for a first run on zeros that compiles shaders; empty for none.
+ * What else it takes, for a first run on zeros that compiles shaders; empty for none.
  */
 warmUp: Array<TensorShape>, 
 /**
@@ -322,7 +326,11 @@ queuedMs: number,
 /**
  * How long each step took.
  */
-steps: Array<StepTiming>, } | { "type": "stats", 
+steps: Array<StepTiming>, 
+/**
+ * What the lane keeps of it, each name once.
+ */
+kept: Array<KeptTensor>, } | { "type": "stats", 
 /**
  * The request.
  */
@@ -396,6 +404,23 @@ name: string,
 value: TensorSlice, };
 
 /**
+ * A tensor that a program left on the lane.
+ */
+export type KeptTensor = { 
+/**
+ * The name that it is kept under.
+ */
+tensor: string, 
+/**
+ * The element type, such as `f32`.
+ */
+dtype: string, 
+/**
+ * The dimensions.
+ */
+dims: Array<number>, };
+
+/**
  * How long a step took.
  */
 export type StepTiming = { 
@@ -424,6 +449,10 @@ tensors: number,
  * Their bytes.
  */
 tensorBytes: number, 
+/**
+ * Bytes of lifted weights that the engine holds, one copy of each.
+ */
+liftedBytes: number, 
 /**
  * Results that wait to be acknowledged.
  */
@@ -696,6 +725,28 @@ name: string,
  * Its size.
  */
 byteLen: number, };
+
+/**
+ * An input of a segment that is a weight. The lane feeds it itself at every run, from one copy for
+ * all segments that use it.
+ */
+export type LiftedWeight = { 
+/**
+ * The name of the input.
+ */
+input: string, 
+/**
+ * The bytes of the weight.
+ */
+blob: BlobRef, 
+/**
+ * The element type, such as `f32`.
+ */
+dtype: string, 
+/**
+ * The dimensions.
+ */
+dims: Array<number>, };
 
 /**
  * A tensor without its bytes.

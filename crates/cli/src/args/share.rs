@@ -16,7 +16,7 @@ the sizes of named dimensions; those not given with --dim are taken as 1, sequen
 Examples:
   holdfast share first second third
   holdfast share first second --target wasm --dim sequence_length=32
-  holdfast share first second --dot plan.dot && dot -Tsvg plan.dot -o plan.svg")]
+  holdfast share first second third --svg plan.svg")]
 pub(crate) struct ShareArgs {
     /// The models, two or more
     #[arg(required = true, num_args = 2..)]
@@ -27,13 +27,16 @@ pub(crate) struct ShareArgs {
     /// The size of a named dimension, for the cost
     #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = parse_dim)]
     pub(crate) dims: Vec<(String, usize)>,
+    /// Write the plan as a picture
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
     /// Write the plan as a picture for Graphviz
     #[arg(long, value_name = "FILE")]
     pub(crate) dot: Option<PathBuf>,
 }
 
-/// What models can be compared for.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+/// What models can be compared for, and shown on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ShareTarget {
     Cpu,
     Wasm,

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod completions;
+pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod gc;
 pub(crate) mod import;

@@ -212,7 +212,7 @@ fn dim_json(dim: &Dim) -> Value {
 }
 
 /// Sizes for the named dimensions: those given, else 128 for lengths of sequences and 1.
-pub(super) fn dims_for(model: &Model, given: &[(String, usize)]) -> BTreeMap<String, usize> {
+pub(crate) fn dims_for(model: &Model, given: &[(String, usize)]) -> BTreeMap<String, usize> {
     let named = model.inputs().into_iter().flat_map(|input| input.dims.unwrap_or_default());
     let names = named.filter_map(|dim| match dim {
         Dim::Named(name) => Some(name),

@@ -95,6 +95,7 @@ pub(crate) async fn keeps_tensors(rig: &Rig, lane: &Lane) {
         ];
         let request = RequestId(format!("count {number}"));
         let outcome = lane.run(Program { request, deadline: None, steps }).await.unwrap();
+        assert_eq!(outcome.kept.iter().map(|kept| kept.byte_len()).collect::<Vec<_>>(), [8]);
         let values: Vec<Vec<f32>> =
             outcome.outputs.iter().map(|output| output.tensor.to_vec().unwrap()).collect();
         let start = 2.0 * number as f32;

@@ -1,13 +1,16 @@
 //! Several browsers under one pool: they are started, killed, replaced and closed, and every request
 //! is answered.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdfast_browsers::{GuardCommand, Kind};
+use holdfast_browsers::{GuardCommand, Kind, packaged};
 use holdfast_devices::ModelKind;
+use holdfast_devices::lane::LaneOptions;
+use holdfast_devtools::DevTools;
 use holdfast_graph::{DataType, Tensor, encode};
 use holdfast_models::{ImportOptions, Store, StoredGraph};
 use holdfast_pool::{
@@ -36,9 +39,12 @@ fn browsers() -> BrowserOptions {
 
 impl Scene {
     async fn new(browser: BrowserOptions) -> Scene {
+        Scene::with(PoolOptions { browser: Some(browser), ..PoolOptions::default() }).await
+    }
+
+    async fn with(options: PoolOptions) -> Scene {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(Store::open(folder.path().join("home")).unwrap());
-        let options = PoolOptions { browser: Some(browser), ..PoolOptions::default() };
         let pool = Arc::new(Pool::new(store.clone(), options).unwrap());
         let address = (std::net::Ipv4Addr::LOCALHOST, 0).into();
         let options = ServerOptions { address, ..ServerOptions::default() };
@@ -59,6 +65,8 @@ impl Scene {
             inputs: vec![("x".to_owned(), input.unwrap())],
             choices: choices.parse().unwrap(),
             priority: Priority::Normal,
+            share: true,
+            namespace: String::new(),
             deadline: None,
         }
     }
@@ -151,19 +159,33 @@ async fn a_browser_that_is_killed_costs_no_answer_and_is_replaced() {
     };
     within("all four lanes", four).await;
 
-    let victim = &before.browsers[0];
-    let lanes = victim.lanes.clone();
-    let busy = async {
-        let is_busy = |scene: &Scene| {
+    // Whichever is at work: who gets how much depends on how fast the machine is just then.
+    let is_killed = AtomicBool::new(false);
+    let killing = async {
+        let at_work = || {
             let devices = scene.pool.metrics().devices;
-            devices.iter().any(|device| lanes.contains(&device.name) && device.in_flight > 0)
+            let busy = devices.into_iter().filter(|device| device.in_flight > 0);
+            let names: Vec<String> = busy.map(|device| device.name).collect();
+            let is_at_work = |lanes: &[String]| lanes.iter().any(|lane| names.contains(lane));
+            before.browsers.iter().find(|browser| is_at_work(&browser.lanes))
         };
-        while !is_busy(&scene) {
-            tokio::task::yield_now().await;
-        }
+        let victim = loop {
+            match at_work() {
+                Some(victim) => break victim,
+                None => tokio::task::yield_now().await,
+            }
+        };
         kill(victim.process.unwrap());
+        is_killed.store(true, Ordering::SeqCst);
+        victim
     };
-    let (_, ()) = tokio::join!(scene.run_all(0..40), within("the victim to be busy", busy));
+    // More is offered for as long as nobody was seen at work.
+    let offering = async {
+        while !is_killed.load(Ordering::SeqCst) {
+            scene.run_all(0..40).await;
+        }
+    };
+    let ((), victim) = tokio::join!(offering, within("a browser to be busy", killing));
     assert!(scene.pool.metrics().failovers > 0);
 
     let after = scene.until("another browser", |fleet| serving(fleet) == 2).await;
@@ -289,4 +311,84 @@ async fn what_is_no_browser_is_said_once_and_the_next_choice_is_used() {
     let answer = scene.run(3, "wasm,cpu").await.unwrap();
     assert!(is_right(&answer, 3) && answer.passed_over.len() == 1);
     scene.close(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_that_lost_one_of_its_lanes_is_replaced_by_one_that_has_all() {
+    let extra_arguments = vec![holdfast_devtools::ARGUMENT.to_owned()];
+    let browser = BrowserOptions { min: 1, lanes: 2, extra_arguments, ..browsers() };
+    let grace = Duration::from_secs(1);
+    let lanes = LaneOptions { grace, ..LaneOptions::default() };
+    let options = PoolOptions { browser: Some(browser), lanes, ..PoolOptions::default() };
+    let scene = Scene::with(options).await;
+    let is_whole = |fleet: &FleetMetrics| {
+        serving(fleet) == 1 && fleet.browsers.len() == 1 && fleet.browsers[0].lanes.len() == 6
+    };
+    let before = scene.until("two lanes of each backend", is_whole).await;
+    scene.run_all(0..4).await;
+
+    // What a worker does that ends by itself: nobody is told.
+    let profile = before.browsers[0].profile.clone().unwrap();
+    let devtools = DevTools::connect(Path::new(&profile)).await.unwrap();
+    let worker = devtools.target("worker", "io-worker").await.unwrap();
+    devtools.start(&worker, "self.close()");
+    let after = async {
+        loop {
+            scene.run_all(0..4).await;
+            let fleet = scene.fleet();
+            if fleet.restarts > 0 && is_whole(&fleet) {
+                return fleet;
+            }
+        }
+    };
+    let after = within("a whole browser", after).await;
+    assert_eq!((after.started, after.restarts), (2, 1));
+    let drained = after.events.iter().find(|event| event.what == ScalingStep::Drain).unwrap();
+    assert!(drained.why.contains("it lost 1 of its 6 lanes"), "{}", drained.why);
+    assert!(after.failing.is_empty());
+    scene.close(&[before, after]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_browser_makes_room_for_one_with_the_backend_that_is_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = Some(without_webnn(folder.path()));
+    let scene = Scene::new(BrowserOptions { min: 1, program, ..browsers() }).await;
+    scene.run_all(0..2).await;
+    let before = scene.fleet();
+    assert_eq!(before.browsers[0].kind, "chromium");
+
+    // There is only one place, and the browser in it has no WebNN.
+    let answer = scene.run(3, "webnn").await.unwrap();
+    assert!(is_right(&answer, 3));
+    assert_eq!(answer.outcome.device.backend, "webnn");
+    let after = scene.fleet();
+    assert_eq!((after.started, after.restarts, after.most), (2, 0, 1));
+    assert_eq!(after.browsers[0].kind, "packaged");
+    let closed = after.events.iter().find(|event| event.what == ScalingStep::Close).unwrap();
+    assert!(closed.why.contains("webnn is wanted"), "{}", closed.why);
+
+    // The one that is there now has what the other one had.
+    scene.run_all(0..2).await;
+    assert_eq!(scene.fleet().started, 2);
+    scene.close(&[before, after]).await;
+}
+
+/// The packaged browser as a program of its own, without WebNN.
+fn without_webnn(folder: &Path) -> PathBuf {
+    let installed = packaged(&unpacked(), &|_| ()).unwrap();
+    let libraries = installed.libraries.unwrap_or_default();
+    let script = format!(
+        "#!/bin/sh\n\
+         [ \"$1\" = --version ] && echo 'Chromium {}' && exit\n\
+         export LD_LIBRARY_PATH='{}'\n\
+         exec '{}' --disable-features=WebMachineLearningNeuralNetwork \"$@\"\n",
+        installed.version,
+        libraries.display(),
+        installed.program.display(),
+    );
+    let path = folder.join("without-webnn");
+    std::fs::write(&path, script).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    path
 }

@@ -118,6 +118,11 @@ fn pool_shows_the_running_server_and_bench_uses_it() {
         words.any(|mut words| (words.next(), words.next()) == (Some(first), Some(second)))
     };
     assert!(row(name, "idle") && row(name, "tiny"), "{shown}");
+    // A graph for WebNN is made for the sizes of its inputs, and has the model's name all the same.
+    scene.json(&bench(&["--models", "tiny", "--device", "webnn"]));
+    let shown = text(&scene.command(&["pool", "--once"]).output().unwrap().stdout);
+    let mut models = shown.lines().filter(|line| line.contains("/webnn  tiny ("));
+    assert!(models.next().is_some() && !shown.contains("segment"), "{shown}");
     // Lanes that no model has asked for are there, too.
     assert!(shown.contains("not used yet"), "{shown}");
     assert!(served.interrupt().success());

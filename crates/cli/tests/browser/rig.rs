@@ -8,9 +8,9 @@ use std::time::Duration;
 use holdfast_browsers::{Browser, GuardCommand, Installed, Launch, Profile, packaged};
 use holdfast_devices::cpu::{CpuEngine, CpuOptions, Target};
 use holdfast_devices::lane::{Lane, LaneOptions, Lanes};
-use holdfast_devices::{Device, Loaded, Program, Segment};
-use holdfast_graph::{Model, Tensor, encode};
-use holdfast_models::{ImportOptions, Store, StoredGraph};
+use holdfast_devices::{Device, LiftedInput, Loaded, Program, Segment};
+use holdfast_graph::{Digest, Model, Tensor, encode, lift};
+use holdfast_models::{ImportOptions, Store, StoredGraph, hashed_weights};
 use holdfast_server::{Server, ServerOptions};
 use holdfast_wire::Backend;
 
@@ -106,6 +106,16 @@ impl Rig {
             dims.iter().map(|(name, size)| ((*name).to_owned(), *size)).collect();
         let graph = self.engine.lower(graph, target, &dims).await.unwrap();
         Segment { dims, ..Segment::new(graph) }
+    }
+
+    /// The same segment with one of its weights as an input.
+    pub(crate) fn lifted(&self, segment: &Segment, content: Digest) -> Segment {
+        let model = self.store.open_graph(&segment.graph).unwrap();
+        let weights = hashed_weights(&model);
+        let lifted = lift(&model, &weights, |weight| weight.content == content);
+        let (from, kept) = (&segment.graph.graph, hashed_weights(&lifted.model));
+        let graph = self.store.put_derived(from, "lifted", &lifted.model, &kept).unwrap();
+        Segment { graph, lifted: LiftedInput::of(&lifted, &weights), ..segment.clone() }
     }
 
     /// What the in-process engine makes of it.

@@ -61,7 +61,7 @@ fn a_model_that_cannot_be_fed_so_is_told_and_the_others_are_measured() {
     assert_eq!((finished.code, finished.stderr.as_str()), (Some(1), ""));
     let report: Value = serde_json::from_str(&finished.stdout).unwrap();
     let model = &report["outcomes"][0]["models"][0];
-    assert_eq!(model["errors"]["no_device"]["count"], 1, "{report}");
+    assert_eq!(model["errors"]["caller"]["count"], 1, "{report}");
     assert_eq!(model["devices"], Value::Array(vec![]));
     let told = scene.run(&[&bench[..3], &sizes, &SHORT].concat()).stdout;
     assert!(told.contains("choose others with --tokens, --batch or --dim"), "{told}");

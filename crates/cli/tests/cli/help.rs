@@ -4,7 +4,7 @@ use clap_complete::Shell;
 
 use crate::support::{Scene, check};
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "import",
     "pull",
     "models",
@@ -18,6 +18,7 @@ const COMMANDS: [&str; 15] = [
     "pool",
     "bench",
     "doctor",
+    "demo",
     "synth",
     "completions",
 ];
@@ -45,6 +46,7 @@ fn the_first_help_says_what_there_is() {
       pool         Watch the running server's browsers, models, queue and times
       bench        Measure how fast models run here: throughput and latency, by model and device
       doctor       Say what this machine and its browsers can do, and how to fix the rest
+      demo         Show what sharing saves, on models that are made and trained for it
       synth        Make seeded models in code, for tests and benchmarks
       completions  Print a completion script for a shell
       help         Print this message or the help of the given subcommand(s)

@@ -8,6 +8,7 @@ mod support;
 mod bad_input;
 mod bench;
 mod crash;
+mod demo;
 mod disk;
 mod help;
 mod pipes;

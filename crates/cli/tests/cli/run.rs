@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use holdfast_graph::Tensor;
+use holdfast_graph::{DataType, Dim, Tensor};
 use holdfast_models::input::{Source, npy};
-use holdfast_testkit::Size;
+use holdfast_testkit::{Builder, Size, named};
 use serde_json::{Value, json};
 
 use crate::support::{Scene, check, made, small, third_party};
@@ -159,6 +159,9 @@ fn json_has_the_same_keys_whatever_runs() {
     .models[].passed_over
     .models[].placement
     .models[].run_ms
+    .models[].saved_ms
+    .models[].shared_bytes
+    .models[].shared_tensors_used
     .models[].similarity
     .models[].truncated
     .models[].variant
@@ -184,12 +187,13 @@ fn labels_have_names_and_shared_weights_are_loaded_once() {
     first (model, fp32)
       1: about dogs 0.518, about cats 0.482
       2: about dogs 0.537, about cats 0.463
-      loaded in [TIME], first run [TIME]
+      was loaded already, first run [TIME]
       ran on [DEVICE]
 
     second (model, fp32)
       logits f32[2, 3, 3]  0.2102, -1.2385, 1.4558, 0.6940, -1.4659, 1.4128, …
-      loaded in [TIME] (344.1 kB of weights were loaded already), first run [TIME]
+      was loaded already, first run [TIME]
+      took 1 tensor (1.5 kB) from what was computed for another model, which saved [TIME]
       ran on [DEVICE]
 
     memory: weights 360.4 kB instead of 704.5 kB; private to this process [SIZE]
@@ -201,6 +205,10 @@ fn labels_have_names_and_shared_weights_are_loaded_once() {
     assert!((sum - 1.0).abs() < 1e-5, "{sum}");
     let memory = &report["memory"];
     assert!(memory["weight_bytes"].as_u64() < memory["weight_bytes_apart"].as_u64(), "{memory}");
+    assert_eq!(report["models"][1]["shared_tensors_used"], 1);
+    let apart = scene.json(&[&run[..], &["--no-share"]].concat());
+    assert_eq!(apart["models"][1]["shared_tensors_used"], 0);
+    assert_eq!(apart["models"][1]["outputs"], report["models"][1]["outputs"]);
 }
 
 #[test]
@@ -342,4 +350,27 @@ fn tensors_are_fed_from_npy_files() {
 
     For more information, try '--help'.
     ");
+}
+
+#[test]
+fn shapes_that_the_model_cannot_compute_with_are_a_wrong_request() {
+    let scene = Scene::new();
+    let mut builder = Builder::new("product", 1);
+    let dims = |name: &str| [named(&format!("{name}0")), named(&format!("{name}1"))];
+    let a = builder.input("a", DataType::F32, &dims("a"));
+    let b = builder.input("b", DataType::F32, &dims("b"));
+    let y = builder.node("MatMul", &[&a, &b], &[]);
+    builder.output("y", &y, DataType::F32, &[Dim::Unknown, Dim::Unknown]);
+    scene.write_model("product.onnx", &builder.finish().unwrap());
+    scene.ok(&["import", "product.onnx"]);
+    for (name, dims) in [("a", [1, 2]), ("b", [2, 1]), ("wrong", [3, 1])] {
+        let ones = vec![1f32; dims[0] * dims[1]];
+        write_npy(&scene, &format!("{name}.npy"), &Tensor::from_slice(&dims, &ones).unwrap());
+    }
+    let run = ["run", "product", "--input", "a=a.npy", "--input"];
+    let report = scene.json(&[&run[..], &["b=b.npy"]].concat());
+    assert_eq!(floats(&report["models"][0]["outputs"][0]["values"]), [2.0]);
+    let message = scene.fails(1, &[&run[..], &["b=wrong.npy"]].concat());
+    assert!(message.contains("bad request") && message.contains("MatMul"), "{message}");
+    assert!(!message.contains("no device"), "{message}");
 }

@@ -10,12 +10,13 @@ use ort::value::{DynValue, ValueType};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::session::{LoadedSession, engine_error};
-use super::value::{Borrowed, borrow, byte_len, data_type, to_tensor};
+use super::fault::{engine_error, run_error};
+use super::session::LoadedSession;
+use super::value::{Borrowed, borrow, data_type, shape, to_tensor};
 use super::{not_kept, not_loaded};
-use crate::check::{check_fits, no_such};
+use crate::check::{byte_len, check_fits, no_such};
 use crate::error::{DeviceError, ErrorKind};
-use crate::program::{Input, Output, Program, Returned, StepTiming, TensorId};
+use crate::program::{Input, KeptTensor, Output, Program, Returned, StepTiming, TensorId};
 use crate::segment::SegmentId;
 
 /// A tensor that stays in the engine: one that was put there, or an output of a session.
@@ -34,7 +35,13 @@ impl Kept {
     }
 
     pub(crate) fn byte_len(&self) -> u64 {
-        byte_len(self.value())
+        shape(self.value()).and_then(|(dtype, dims)| byte_len(dtype, &dims)).unwrap_or(0)
+    }
+
+    /// What it is as a kept tensor; `None` for what cannot be one.
+    fn described(&self, id: &TensorId) -> Option<KeptTensor> {
+        let (dtype, dims) = shape(self.value())?;
+        Some(KeptTensor { id: id.clone(), dtype, dims })
     }
 
     fn value(&self) -> &DynValue {
@@ -110,7 +117,7 @@ enum Source {
 /// What a program gave.
 pub(crate) struct Done {
     pub(crate) returned: Vec<Returned>,
-    pub(crate) kept: Vec<(TensorId, Arc<Kept>)>,
+    pub(crate) kept: Vec<(KeptTensor, Arc<Kept>)>,
     pub(crate) steps: Vec<StepTiming>,
 }
 
@@ -206,7 +213,13 @@ pub(crate) fn execute(program: &Prepared, stop: &Stop) -> Result<Done, DeviceErr
                 done.returned.push(Returned { step: number, name: name.clone(), tensor });
             }
             if let Some(id) = output.kept_as() {
-                done.kept.push((id.clone(), value.clone()));
+                let kept = value.described(id).ok_or_else(|| {
+                    let message = format!("output `{name}` of step {number} cannot be kept");
+                    DeviceError::caller(format!("{message}: it is {}", value.value().dtype()))
+                })?;
+                // Of several under one name the last.
+                done.kept.retain(|(earlier, _)| earlier.id != *id);
+                done.kept.push((kept, value.clone()));
             }
             named.insert(name.clone(), value);
         }
@@ -235,7 +248,7 @@ fn run_step(
     })?;
     let failed = |error: ort::Error| match stop.reason() {
         Some(reason) => stop.error(reason),
-        None => engine_error(&format!("step {number} failed"), error),
+        None => run_error(&format!("step {number} failed"), error),
     };
     let mut outputs = session.run_with_options(values, &stop.options).map_err(failed)?;
     let names: Vec<String> = outputs.keys().map(str::to_owned).collect();

@@ -14,8 +14,9 @@ use holdfast_graph::{
 use holdfast_models::{Store, StoredGraph, hashed_weights};
 use ort::session::builder::GraphOptimizationLevel;
 
+use super::fault::engine_error;
 use super::runtime::Runtime;
-use super::session::{base_builder, engine_error};
+use super::session::base_builder;
 use crate::error::{DeviceError, ErrorKind};
 
 /// What a graph is lowered for.
@@ -77,9 +78,9 @@ impl Target {
     /// Rewrites that do more harm than good there.
     fn without(self) -> &'static str {
         match self {
-            // They make operators that the backend does not have, so that attention would run on
-            // the processor.
-            Target::WebGpu => "MatMulScaleFusion;MatmulTransposeFusion",
+            // They make operators that the backend does not have, so that attention, or a dense
+            // layer with its activation, would run on the processor.
+            Target::WebGpu => "MatMulScaleFusion;MatmulTransposeFusion;GemmActivationFusion",
             Target::Cpu | Target::Wasm | Target::WebNn => "",
         }
     }

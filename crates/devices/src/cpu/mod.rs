@@ -1,6 +1,7 @@
 //! The in-process CPU engine: ONNX Runtime behind the [`Device`] trait.
 
 mod execute;
+mod fault;
 mod lower;
 mod processor;
 mod runtime;
@@ -155,6 +156,14 @@ impl Device for CpuEngine {
     }
 
     async fn load(&self, segment: Segment) -> Result<Loaded, DeviceError> {
+        if let Some(lifted) = segment.lifted.first() {
+            let message = format!(
+                "input `{}` is a lifted weight, which this engine does not feed: its sessions share \
+                 weights by themselves. Load the graph with its weights inside",
+                lifted.input
+            );
+            return Err(DeviceError::new(ErrorKind::Device, message));
+        }
         let id = segment.id();
         let _one_at_a_time = self.shared.loading.lock().await;
         let (there, packed, held) = {
@@ -192,8 +201,7 @@ impl Device for CpuEngine {
             let none_left = packed.is_some();
             drop((session, packed));
             if none_left {
-                let failed =
-                    |error| session::engine_error("cannot free the engine's memory", error);
+                let failed = |error| fault::engine_error("cannot free the engine's memory", error);
                 shared.runtime.renew_arena().map_err(failed)?;
             }
             crate::memory::give_back();
@@ -258,6 +266,7 @@ impl Device for CpuEngine {
         Ok(Stats {
             segments: state.sessions.len(),
             weight_bytes: state.weights().values().sum(),
+            lifted_bytes: 0,
             tensors: state.tensors.len(),
             tensor_bytes: state.tensors.values().map(|kept| kept.byte_len()).sum(),
             in_flight: state.running.len(),
@@ -312,8 +321,11 @@ impl CpuEngine {
             execute::execute(&prepared, &thread_stop)
         })
         .await??;
-        self.state().keep(done.kept, self.shared.options.tensor_bytes)?;
-        Ok(Outcome { outputs: done.returned, steps: done.steps, queued, device: self.info() })
+        let kept = done.kept.iter().map(|(kept, _)| kept.clone()).collect();
+        let values = done.kept.into_iter().map(|(kept, value)| (kept.id, value)).collect();
+        self.state().keep(values, self.shared.options.tensor_bytes)?;
+        let (outputs, steps) = (done.returned, done.steps);
+        Ok(Outcome { outputs, kept, steps, queued, device: self.info() })
     }
 }
 
@@ -338,7 +350,7 @@ impl State {
         self.sessions.values().flat_map(|session| session.contents.iter().copied()).collect()
     }
 
-    /// Keeps tensors, all or none; of several under one name the last.
+    /// Keeps tensors, all or none.
     fn keep(&mut self, new: Vec<(TensorId, Arc<Kept>)>, limit: u64) -> Result<(), DeviceError> {
         let new: HashMap<TensorId, Arc<Kept>> = new.into_iter().collect();
         let staying = self.tensors.iter().filter(|(id, _)| !new.contains_key(id));

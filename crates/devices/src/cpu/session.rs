@@ -13,6 +13,7 @@ use holdfast_models::Store;
 use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, PrepackedWeights, SessionBuilder};
 
+use super::fault::engine_error;
 use super::runtime::Runtime;
 use super::value::{Borrowed, borrow};
 use crate::error::{DeviceError, ErrorKind};
@@ -133,19 +134,4 @@ fn external_initializers(graph: &Bytes) -> Result<Vec<String>, DeviceError> {
         .filter(|tensor| tensor.data_location == external)
         .map(|tensor| tensor.name)
         .collect())
-}
-
-/// Classifies what the engine reports.
-pub(crate) fn engine_error(what: &str, error: ort::Error) -> DeviceError {
-    let message = error.message().to_lowercase();
-    let memory = ["bad_alloc", "failed to allocate", "out of memory"];
-    let kind = if memory.iter().any(|text| message.contains(text)) {
-        ErrorKind::Memory
-    } else {
-        match error.code() {
-            ort::ErrorCode::InvalidArgument => ErrorKind::Caller,
-            _ => ErrorKind::Device,
-        }
-    };
-    DeviceError::caused(kind, what, error)
 }

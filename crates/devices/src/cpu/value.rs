@@ -82,15 +82,10 @@ pub(crate) fn to_tensor(value: &DynValue) -> ort::Result<Tensor> {
     Tensor::new(dtype, dims, bytes).map_err(|error| ort::Error::new(error.to_string()))
 }
 
-/// The bytes that a value takes.
-pub(crate) fn byte_len(value: &DynValue) -> u64 {
-    match value.dtype() {
-        ValueType::Tensor { ty, shape, .. } => {
-            let elements: i64 = shape.iter().product();
-            data_type(*ty).and_then(|dtype| dtype.byte_len(elements as u64)).unwrap_or(0)
-        }
-        _ => 0,
-    }
+/// The element type and dimensions of a value; `None` for what is no tensor of a type we know.
+pub(crate) fn shape(value: &DynValue) -> Option<(DataType, Vec<usize>)> {
+    let ValueType::Tensor { ty, shape, .. } = value.dtype() else { return None };
+    Some((data_type(*ty)?, shape.iter().map(|&dim| dim as usize).collect()))
 }
 
 /// Turns the library's status into a result.

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use holdfast_wire::{ToLane, split};
 use tokio::sync::{oneshot, watch};
 
+use super::Lane;
 use super::effect::Effect;
 use super::state::{Answer, Connection, Pending, Progress};
 use super::timeouts::LONGEST;
-use super::{Lane, lock};
+use super::underway::Underway;
 use crate::error::{DeviceError, ErrorKind};
-use crate::program::RequestId;
 
 /// When a request has to be answered.
 pub(super) enum Limit {
@@ -39,7 +39,7 @@ impl Lane {
     /// Asks for a run, which ends at a fixed time and can be cancelled by its name.
     pub(super) async fn ask_run(
         &self,
-        name: &RequestId,
+        underway: &Underway<'_>,
         message: impl FnOnce(u64) -> ToLane,
         body: Vec<Bytes>,
         patience: Duration,
@@ -49,18 +49,8 @@ impl Lane {
         if matches!(limit, Limit::Deadline(deadline) if deadline.is_zero()) {
             return Err(given_up(ErrorKind::Timeout));
         }
-        // Kept until the end of this function, so that the name is free again however it ends.
-        let mut running = Running { lane: self, name, entered: false };
-        let mut asked = {
-            let mut names = lock(&self.shared.running);
-            if names.contains_key(name) {
-                return Err(DeviceError::caller(format!("request `{name}` is running already")));
-            }
-            let asked = self.post("run", message, body, patience, limit, effect)?;
-            names.insert(name.clone(), asked.request);
-            running.entered = true;
-            asked
-        };
+        let mut asked =
+            underway.ask(|| self.post("run", message, body, patience, limit, effect))?;
         self.finish(&mut asked).await
     }
 
@@ -153,7 +143,7 @@ impl Lane {
 }
 
 /// A request on its way. However its future ends, the lane is told.
-struct Asked<'a> {
+pub(super) struct Asked<'a> {
     lane: &'a Lane,
     operation: &'static str,
     request: u64,
@@ -163,27 +153,20 @@ struct Asked<'a> {
     asked: Instant,
 }
 
+impl Asked<'_> {
+    pub(super) fn request(&self) -> u64 {
+        self.request
+    }
+}
+
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         self.lane.give_up(self.request, ErrorKind::Cancelled);
     }
 }
 
-struct Running<'a> {
-    lane: &'a Lane,
-    name: &'a RequestId,
-    entered: bool,
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        if self.entered {
-            lock(&self.lane.shared.running).remove(self.name);
-        }
-    }
-}
-
-fn given_up(kind: ErrorKind) -> DeviceError {
+/// What whoever waited for a request that was given up is told.
+pub(super) fn given_up(kind: ErrorKind) -> DeviceError {
     let message = match kind {
         ErrorKind::Timeout => "the lane did not answer in time",
         _ => "the request was given up before it was done",

@@ -367,6 +367,10 @@ impl Lane {
         if !pending.is_answered_by(&message) {
             return Err(broken(format!("request {request} got the answer to another question")));
         }
+        let kept = match pending.effect.kept(&message) {
+            Ok(kept) => kept,
+            Err(lie) => return Err(broken(lie)),
+        };
         let Some(pending) = state.pending.remove(&request) else { return Ok(()) };
         state.outbox.acknowledge(request);
         let answer = match message {
@@ -384,8 +388,8 @@ impl Lane {
                 Err(DeviceError::new(kind, message))
             }
             message => {
-                let new_weight_bytes = state.apply(pending.effect, &message);
-                Ok(Answer { message, body, parts: pending.parts, new_weight_bytes })
+                let new_weight_bytes = state.apply(pending.effect, &message, &kept);
+                Ok(Answer { message, body, parts: pending.parts, new_weight_bytes, kept })
             }
         };
         drop(state);

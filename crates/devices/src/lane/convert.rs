@@ -9,9 +9,9 @@ use holdfast_wire::{self as wire, BodyWriter, OutputTensor, TensorShape, TensorS
 
 use super::state::LoadedSegment;
 use super::timeouts::LONGEST;
-use crate::check::{check_fits, fits, no_such};
+use crate::check::{byte_len, check_fits, fits, no_such};
 use crate::error::DeviceError;
-use crate::program::{Input, Program, Returned, StepTiming};
+use crate::program::{Input, KeptTensor, Program, Returned, StepTiming, TensorId};
 use crate::segment::SegmentId;
 
 /// The element types that the engine in a browser takes.
@@ -38,11 +38,19 @@ pub(crate) struct Encoded {
     pub(crate) input_bytes: u64,
     /// What comes back, step by step, and how it has to be.
     pub(crate) returns: Vec<Returns>,
+    /// What stays, each name once, and how it has to be.
+    pub(crate) keeps: Vec<Keeps>,
 }
 
 /// An output that has to come back.
 pub(crate) struct Returns {
     step: usize,
+    declared: Value,
+}
+
+/// An output that has to stay.
+pub(crate) struct Keeps {
+    pub(crate) id: TensorId,
     declared: Value,
 }
 
@@ -54,6 +62,7 @@ pub(crate) fn encode_program(
     let mut body = BodyWriter::default();
     let mut steps = Vec::new();
     let mut returns = Vec::new();
+    let mut keeps: Vec<Keeps> = Vec::new();
     let mut input_bytes = 0;
     for (number, step) in program.steps.iter().enumerate() {
         let Some(segment) = segments.get(&step.segment) else {
@@ -105,6 +114,11 @@ pub(crate) fn encode_program(
             if output.is_returned() {
                 returns.push(Returns { step: number, declared: declared.clone() });
             }
+            if let Some(id) = output.kept_as() {
+                // Of several under one name the last.
+                keeps.retain(|earlier| earlier.id != *id);
+                keeps.push(Keeps { id: id.clone(), declared: declared.clone() });
+            }
             let to = wire::Output {
                 returned: output.is_returned(),
                 keep: output.kept_as().map(|id| id.0.clone()),
@@ -115,7 +129,7 @@ pub(crate) fn encode_program(
         let early = !is_last && step.outputs.iter().any(|(_, output)| output.is_returned());
         steps.push(wire::Step { segment: step.segment.0.to_string(), inputs, outputs, early });
     }
-    Ok(Encoded { steps, body: body.finish(), input_bytes, returns })
+    Ok(Encoded { steps, body: body.finish(), input_bytes, returns, keeps })
 }
 
 /// Puts a tensor into a body.
@@ -123,22 +137,32 @@ pub(crate) fn push_tensor(
     body: &mut BodyWriter,
     tensor: &Tensor,
 ) -> Result<TensorSlice, DeviceError> {
-    if !DTYPES.contains(&tensor.dtype()) {
-        let message = format!("a browser's engine takes no tensors of {}", tensor.dtype());
-        return Err(DeviceError::caller(message));
-    }
+    check_dtype(tensor.dtype())?;
     let dims = tensor.dims().iter().map(|&dim| dim as u64).collect();
     Ok(body.push(tensor.dtype().name(), dims, tensor.bytes().clone()))
 }
 
+/// Checks that a browser's engine takes tensors of a type.
+pub(crate) fn check_dtype(dtype: DataType) -> Result<(), DeviceError> {
+    if DTYPES.contains(&dtype) {
+        return Ok(());
+    }
+    Err(DeviceError::caller(format!("a browser's engine takes no tensors of {dtype}")))
+}
+
 /// A tensor out of the body of a message. The error says how it does not lie there.
 pub fn read_tensor(slice: &TensorSlice, body: &Bytes) -> Result<Tensor, String> {
-    let dtype = DataType::from_name(&slice.dtype)
-        .ok_or_else(|| format!("there is no element type `{}`", slice.dtype))?;
-    let dims = slice.dims.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
-    let dims = dims.map_err(|_| format!("no tensor has the dimensions {:?}", slice.dims))?;
+    let (dtype, dims) = read_shape(&slice.dtype, &slice.dims)?;
     let bytes = slice.bytes(body).map_err(|error| error.to_string())?;
     Tensor::new(dtype, dims, bytes).map_err(|error| error.to_string())
+}
+
+fn read_shape(dtype: &str, dims: &[u64]) -> Result<(DataType, Vec<usize>), String> {
+    let dtype =
+        DataType::from_name(dtype).ok_or_else(|| format!("there is no element type `{dtype}`"))?;
+    let sizes = dims.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
+    let sizes = sizes.map_err(|_| format!("no tensor has the dimensions {dims:?}"))?;
+    Ok((dtype, sizes))
 }
 
 /// The outputs that a lane sent: all that were to come back and nothing else, each as its segment
@@ -172,6 +196,33 @@ pub(crate) fn read_outputs(
         Some((step, name)) => Err(format!("nobody asked for output `{name}` of step {step}")),
         None => Ok(returned),
     }
+}
+
+/// What a lane says it keeps: all that it was to keep and nothing else, each as its segment declares
+/// it. The error says how the lane broke the protocol.
+pub(crate) fn read_kept(
+    keeps: &[Keeps],
+    sent: &[wire::KeptTensor],
+) -> Result<Vec<KeptTensor>, String> {
+    if let Some(unasked) = sent.iter().find(|kept| keeps.iter().all(|k| k.id.0 != kept.tensor)) {
+        return Err(format!("nobody asked it to keep tensor `{}`", unasked.tensor));
+    }
+    let read = |Keeps { id, declared }: &Keeps| {
+        let mut told = sent.iter().filter(|kept| kept.tensor == id.0);
+        let (Some(kept), None) = (told.next(), told.next()) else {
+            return Err(format!("it does not say once how large tensor `{id}` is"));
+        };
+        let (dtype, dims) = read_shape(&kept.dtype, &kept.dims)?;
+        if !fits(declared, Some(dtype), &dims) || byte_len(dtype, &dims).is_none() {
+            let name = &declared.name;
+            return Err(format!(
+                "tensor `{id}` is output `{name}`, which is {declared}, but the lane keeps \
+                 {dtype}{dims:?}"
+            ));
+        }
+        Ok(KeptTensor { id: id.clone(), dtype, dims })
+    };
+    keeps.iter().map(read).collect()
 }
 
 /// A lane's account of its time, one for each step.

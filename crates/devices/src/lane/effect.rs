@@ -8,8 +8,9 @@ use std::collections::HashSet;
 use holdfast_graph::Digest;
 use holdfast_wire::{FromLane, ToLane};
 
+use super::convert::{Keeps, read_kept};
 use super::state::{LoadedSegment, State};
-use crate::program::TensorId;
+use crate::program::{KeptTensor, TensorId};
 use crate::segment::SegmentId;
 
 /// What a request changes once it is done, and what it needs.
@@ -21,14 +22,25 @@ pub(crate) enum Effect {
     /// A tensor is there, with so many bytes.
     Puts(TensorId, u64),
     /// Tensors are there, made from others and by segments.
-    Runs { segments: Vec<SegmentId>, uses: Vec<TensorId>, keeps: Vec<TensorId> },
+    Runs { segments: Vec<SegmentId>, uses: Vec<TensorId>, keeps: Vec<Keeps> },
     /// A tensor is read.
     Gets(TensorId),
 }
 
+impl Effect {
+    /// What the answer says is kept. The error says how the lane broke the protocol.
+    pub(crate) fn kept(&self, message: &FromLane) -> Result<Vec<KeptTensor>, String> {
+        match (self, message) {
+            (Effect::Runs { keeps, .. }, FromLane::Outcome { kept, .. }) => read_kept(keeps, kept),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
 impl State {
-    /// The request was done. Gives the bytes of weights that are new on the lane.
-    pub(crate) fn apply(&mut self, effect: Effect, message: &FromLane) -> u64 {
+    /// The request was done, and left `kept` behind. Gives the bytes of weights that are new on
+    /// the lane.
+    pub(crate) fn apply(&mut self, effect: Effect, message: &FromLane, kept: &[KeptTensor]) -> u64 {
         match effect {
             Effect::None | Effect::Gets(_) => 0,
             Effect::Loads(id, mut segment) => {
@@ -51,13 +63,13 @@ impl State {
             }
             Effect::Puts(id, bytes) => {
                 self.lost_tensors.remove(&id);
-                self.tensors.insert(id, Some(bytes));
+                self.tensors.insert(id, bytes);
                 0
             }
-            Effect::Runs { keeps, .. } => {
-                for id in keeps {
-                    self.lost_tensors.remove(&id);
-                    self.tensors.insert(id, None);
+            Effect::Runs { .. } => {
+                for tensor in kept {
+                    self.lost_tensors.remove(&tensor.id);
+                    self.tensors.insert(tensor.id.clone(), tensor.byte_len());
                 }
                 0
             }
@@ -108,14 +120,14 @@ impl State {
                 }
             }
             Effect::Puts(id, _) => self.undo_keep(id),
-            Effect::Runs { keeps, .. } => keeps.into_iter().for_each(|id| self.undo_keep(id)),
+            Effect::Runs { keeps, .. } => keeps.into_iter().for_each(|k| self.undo_keep(k.id)),
         }
     }
 
     fn undo_keep(&mut self, id: TensorId) {
         let keeps = |effect: &Effect| match effect {
             Effect::Puts(other, _) => *other == id,
-            Effect::Runs { keeps, .. } => keeps.contains(&id),
+            Effect::Runs { keeps, .. } => keeps.iter().any(|kept| kept.id == id),
             _ => false,
         };
         let wanted = self.pending.values().any(|pending| keeps(&pending.effect));

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_graph::{Digest, Value, blob_name};
+use holdfast_models::Store;
 use holdfast_wire::{Backend, BlobRef, FromLane, ToLane};
 
 use super::convert::{bind, milliseconds, warm_up_shapes};
 use super::effect::Effect;
+use super::lifted;
 use super::retries::{if_lost_or_busy, retry};
 use super::state::LoadedSegment;
 use super::{Lane, lock};
@@ -51,7 +53,7 @@ impl Lane {
     async fn load_once(&self, segment: &Segment) -> Result<Loaded, DeviceError> {
         let started = Instant::now();
         let id = segment.id();
-        let Files { graph, weights, inputs, outputs } = self.files(segment).await?;
+        let Files { graph, weights, blobs, inputs, outputs } = self.files(segment).await?;
         let warm_up = match self.backend() {
             Backend::Wasm => Vec::new(),
             Backend::Webgpu | Backend::Webnn => warm_up_shapes(&inputs),
@@ -63,6 +65,7 @@ impl Lane {
             segment: id.0.to_string(),
             graph: reference(&graph),
             weights: weights.iter().map(reference).collect(),
+            lifted: segment.lifted.iter().map(lifted::encode).collect(),
             dims: segment.dims.iter().map(|(name, &size)| (name.clone(), size as u64)).collect(),
             warm_up,
             outputs: outputs.iter().map(|output| output.name.clone()).collect(),
@@ -70,12 +73,12 @@ impl Lane {
         let effect = LoadedSegment {
             inputs: inputs.clone(),
             outputs: outputs.clone(),
-            blobs: weights.clone(),
+            blobs: blobs.clone(),
             kind: segment.kind,
             placement: None,
             slowest: None,
         };
-        let needed = weights.iter().chain([&graph]).map(|(digest, _)| *digest).collect();
+        let needed = blobs.iter().chain([&graph]).map(|(digest, _)| *digest).collect();
         let permission = Permission::new(self, needed);
         let patience = self.shared.options.timeouts.for_load(segment.kind);
         let effect = Effect::Loads(id, Box::new(effect));
@@ -90,7 +93,7 @@ impl Lane {
             id,
             inputs,
             outputs,
-            weight_bytes: weights.iter().map(|(_, bytes)| bytes).sum(),
+            weight_bytes: blobs.iter().map(|(_, bytes)| bytes).sum(),
             new_weight_bytes: answer.new_weight_bytes,
             downloaded_bytes: traffic.downloaded_bytes,
             took: started.elapsed(),
@@ -103,34 +106,47 @@ impl Lane {
     /// What a segment is made of. Reads and checks every weight, which also warms the pages that
     /// are sent next.
     async fn files(&self, segment: &Segment) -> Result<Files, DeviceError> {
-        let (store, stored) = (self.shared.store.clone(), segment.graph.clone());
-        let opened = tokio::task::spawn_blocking(move || {
-            let model = store.open_graph(&stored)?;
-            let graph = (stored.graph, store.blob(&stored.graph)?.len() as u64);
-            Ok::<_, holdfast_models::StoreError>((model.inputs(), model.outputs(), graph))
-        });
+        let (store, segment) = (self.shared.store.clone(), segment.clone());
+        let opened = tokio::task::spawn_blocking(move || Files::open(&store, &segment));
         let failed =
             |error| DeviceError::caused(ErrorKind::Device, "loading was interrupted", error);
-        let in_store =
-            |error| DeviceError::caused(ErrorKind::Caller, "cannot read the segment", error);
-        let (inputs, outputs, graph) = opened.await.map_err(failed)?.map_err(in_store)?;
-        let weights: BTreeMap<Digest, u64> =
-            segment.graph.weights.iter().map(|weight| (weight.content, weight.bytes)).collect();
-        Ok(Files {
-            graph,
-            weights: weights.into_iter().collect(),
-            inputs: bind(inputs, &segment.dims),
-            outputs: bind(outputs, &segment.dims),
-        })
+        opened.await.map_err(failed)?
     }
 }
 
 /// What a segment is made of.
 struct Files {
     graph: (Digest, u64),
+    /// The weights that the graph refers to.
     weights: Vec<(Digest, u64)>,
+    /// These and the lifted ones, each once.
+    blobs: Vec<(Digest, u64)>,
+    /// Without the lifted ones.
     inputs: Vec<Value>,
     outputs: Vec<Value>,
+}
+
+impl Files {
+    fn open(store: &Store, segment: &Segment) -> Result<Files, DeviceError> {
+        let in_store =
+            |error| DeviceError::caused(ErrorKind::Caller, "cannot read the segment", error);
+        let stored = &segment.graph;
+        let model = store.open_graph(stored).map_err(in_store)?;
+        let graph = store.blob(&stored.graph).map_err(in_store)?;
+        let mut inputs = bind(model.inputs(), &segment.dims);
+        lifted::take_out(&mut inputs, &segment.lifted, store)?;
+        let weights: BTreeMap<Digest, u64> =
+            stored.weights.iter().map(|weight| (weight.content, weight.bytes)).collect();
+        let mut blobs = weights.clone();
+        blobs.extend(segment.lifted.iter().map(|input| (input.content, lifted::bytes_of(input))));
+        Ok(Files {
+            graph: (stored.graph, graph.len() as u64),
+            weights: weights.into_iter().collect(),
+            blobs: blobs.into_iter().collect(),
+            inputs,
+            outputs: bind(model.outputs(), &segment.dims),
+        })
+    }
 }
 
 /// A place in the queue of those who want the same segment. The last one takes the queue along.

@@ -12,12 +12,14 @@ mod connection;
 mod convert;
 mod diagnostics;
 mod effect;
+mod lifted;
 mod load;
 mod outbox;
 mod retries;
 mod run;
 mod state;
 mod timeouts;
+mod underway;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -43,8 +45,9 @@ use crate::error::{DeviceError, ErrorKind};
 use crate::program::{Outcome, Program, RequestId, TensorId};
 use crate::segment::{Segment, SegmentId};
 use effect::Effect;
-use retries::{if_busy, if_lost_or_busy, retry};
+use retries::{if_busy, if_lost_or_busy, retry, retry_until};
 use state::State;
+use underway::Underway;
 
 /// How lanes are treated.
 #[derive(Clone, Debug)]
@@ -100,7 +103,7 @@ pub(crate) struct Shared {
     /// Segments load one at a time under this, by id, so that two callers do not fetch one twice.
     loading: Mutex<std::collections::HashMap<SegmentId, Arc<tokio::sync::Mutex<()>>>>,
     /// Programs by the caller's name for them.
-    running: Mutex<std::collections::HashMap<RequestId, u64>>,
+    running: Mutex<std::collections::HashMap<RequestId, underway::Entry>>,
     /// Never held while anything is awaited.
     state: Mutex<State>,
 }
@@ -110,9 +113,6 @@ impl Shared {
         lock(&self.info).clone()
     }
 }
-
-/// What is assumed of a tensor that the lane made: only the lane knows how large it is.
-const UNKNOWN_BYTES: u64 = 64 << 20;
 
 impl Lane {
     fn new(
@@ -273,8 +273,9 @@ impl Device for Lane {
 
     async fn get(&self, id: &TensorId) -> Result<Tensor, DeviceError> {
         self.known_tensor(id)?;
-        let known = self.state().tensors.get(id).copied().flatten();
-        let patience = self.shared.options.timeouts.for_transfer(known.unwrap_or(UNKNOWN_BYTES));
+        // Lost between the two looks, it has none.
+        let bytes = self.state().tensors.get(id).copied().unwrap_or(0);
+        let patience = self.shared.options.timeouts.for_transfer(bytes);
         let message = |request| ToLane::Get { request, tensor: id.0.clone() };
         let answer = retry(self.shared.options.retries.transfer, if_busy, || {
             self.ask("get", message, vec![], patience, Effect::Gets(id.clone()))
@@ -299,7 +300,12 @@ impl Device for Lane {
     async fn run(&self, program: Program) -> Result<Outcome, DeviceError> {
         let arrived = Instant::now();
         let attempts = self.shared.options.retries.run;
-        let outcome = retry(attempts, if_busy, || self.run_once(&program, arrived)).await;
+        let outcome = async {
+            let underway = Underway::enter(self, &program.request)?;
+            let run = || self.run_once(&program, arrived, &underway);
+            retry_until(underway.cancelled(), attempts, if_busy, run).await
+        }
+        .await;
         let mut state = self.state();
         match &outcome {
             Ok(_) => state.succeeded += 1,
@@ -309,8 +315,7 @@ impl Device for Lane {
     }
 
     fn cancel(&self, request: &RequestId) -> bool {
-        let number = lock(&self.shared.running).get(request).copied();
-        number.is_some_and(|number| self.give_up(number, ErrorKind::Cancelled))
+        self.cancel_program(request)
     }
 
     async fn stats(&self) -> Result<Stats, DeviceError> {
@@ -326,6 +331,7 @@ impl Device for Lane {
         Ok(Stats {
             segments: state.segments.len(),
             weight_bytes: weights.values().sum(),
+            lifted_bytes: stats.lifted_bytes,
             tensors: stats.tensors as usize,
             tensor_bytes: stats.tensor_bytes,
             in_flight: state.pending.len(),

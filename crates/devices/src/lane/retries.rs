@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use super::ask::given_up;
 use crate::error::{DeviceError, ErrorKind};
 
 /// How often each kind of operation is tried.
@@ -35,14 +36,28 @@ pub(crate) fn pause(failures: u32) -> Duration {
 pub(crate) async fn retry<T, F: Future<Output = Result<T, DeviceError>>>(
     attempts: u32,
     can_help: fn(ErrorKind) -> bool,
+    operation: impl FnMut() -> F,
+) -> Result<T, DeviceError> {
+    retry_until(std::future::pending(), attempts, can_help, operation).await
+}
+
+/// The same for what can be cancelled: `cancelled` also ends a pause, after which nothing is tried.
+pub(crate) async fn retry_until<T, F: Future<Output = Result<T, DeviceError>>>(
+    cancelled: impl Future<Output = ()>,
+    attempts: u32,
+    can_help: fn(ErrorKind) -> bool,
     mut operation: impl FnMut() -> F,
 ) -> Result<T, DeviceError> {
+    tokio::pin!(cancelled);
     let mut failures = 0;
     loop {
         match operation().await {
             Err(error) if failures + 1 < attempts && can_help(error.kind()) => {
                 failures += 1;
-                tokio::time::sleep(pause(failures)).await;
+                tokio::select! {
+                    () = tokio::time::sleep(pause(failures)) => {}
+                    () = &mut cancelled => return Err(given_up(ErrorKind::Cancelled)),
+                }
             }
             result => return result,
         }

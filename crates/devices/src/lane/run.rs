@@ -10,6 +10,7 @@ use super::convert::{self, Encoded};
 use super::effect::Effect;
 use super::state::Answer;
 use super::timeouts::Slowest;
+use super::underway::Underway;
 use crate::error::DeviceError;
 use crate::program::{Input, Outcome, Program, TensorId};
 use crate::segment::SegmentId;
@@ -19,6 +20,7 @@ impl Lane {
         &self,
         program: &Program,
         arrived: Instant,
+        underway: &Underway<'_>,
     ) -> Result<Outcome, DeviceError> {
         let needs = Needs::of(program);
         needs.segments.iter().try_for_each(|id| self.known_segment(*id))?;
@@ -37,16 +39,14 @@ impl Lane {
         let limit = program.deadline.map_or(Limit::Patience, |deadline| {
             Limit::Deadline(deadline.saturating_sub(arrived.elapsed()))
         });
-        let Encoded { steps, body, input_bytes, returns } = encoded;
+        let Encoded { steps, body, input_bytes, returns, keeps } = encoded;
         let message = |request| ToLane::Run { request, deadline_ms: 0, steps };
-        let keeps = program.steps.iter().flat_map(|step| &step.outputs);
-        let keeps = keeps.filter_map(|(_, output)| output.kept_as().cloned()).collect();
         let segments = needs.segments.clone();
         let effect = Effect::Runs { segments: needs.segments, uses: needs.tensors, keeps };
         let asked = Instant::now();
-        let answer = self.ask_run(&program.request, message, body, patience, limit, effect).await?;
+        let answer = self.ask_run(underway, message, body, patience, limit, effect).await?;
 
-        let Answer { message, body, parts: mut sent, .. } = answer;
+        let Answer { message, body, parts: mut sent, kept, .. } = answer;
         let FromLane::Outcome { outputs, queued_ms, steps, .. } = message else {
             return Err(self.broke_protocol("`run` answered by something else".to_owned()));
         };
@@ -66,7 +66,7 @@ impl Lane {
             }
         }
         drop(state);
-        Ok(Outcome { outputs, steps, queued, device: self.shared.info() })
+        Ok(Outcome { outputs, kept, steps, queued, device: self.shared.info() })
     }
 }
 

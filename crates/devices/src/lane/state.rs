@@ -13,7 +13,7 @@ use super::effect::Effect;
 use super::outbox::Outbox;
 use super::timeouts::Slowest;
 use crate::error::{DeviceError, ErrorKind};
-use crate::program::TensorId;
+use crate::program::{KeptTensor, TensorId};
 use crate::segment::{ModelKind, SegmentId};
 
 pub(crate) struct State {
@@ -29,8 +29,8 @@ pub(crate) struct State {
     /// What was there before the engine was replaced, so that whoever asks for it learns why it
     /// is gone. Cleared by loading it again.
     pub(crate) lost_segments: HashSet<SegmentId>,
-    /// Tensors that the lane keeps, and their bytes where they are known.
-    pub(crate) tensors: HashMap<TensorId, Option<u64>>,
+    /// Tensors that the lane keeps, and their bytes.
+    pub(crate) tensors: HashMap<TensorId, u64>,
     pub(crate) lost_tensors: HashSet<TensorId>,
     /// The blobs that the lane may fetch, by how many loads and segments need them.
     pub(crate) blobs: HashMap<Digest, usize>,
@@ -83,6 +83,8 @@ pub(crate) struct Answer {
     pub(crate) parts: Vec<(Vec<OutputTensor>, Bytes)>,
     /// Bytes of weights that no segment loaded before had brought along.
     pub(crate) new_weight_bytes: u64,
+    /// What the lane keeps of a run.
+    pub(crate) kept: Vec<KeptTensor>,
 }
 
 impl Pending {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use super::amounts::{bytes, operations};
 use super::plan::{SegmentKind, SharePlan, Source};
 
 impl SharePlan {
@@ -20,9 +21,9 @@ impl SharePlan {
             };
             let cost = &segment.cost;
             let label = format!(
-                "{kind}\n{} nodes\n{} operations\n{} of weights",
+                "{kind}\n{} nodes\n{}\n{} of weights",
                 segment.model.graph().node.len(),
-                short(cost.flops, 1000, ["", "k", "M", "G", "T"]),
+                operations(cost.flops),
                 bytes(cost.weight_bytes)
             );
             line(
@@ -67,19 +68,4 @@ fn line(dot: &mut String, line: std::fmt::Arguments<'_>) {
 
 fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-fn bytes(count: u64) -> String {
-    short(count, 1024, [" B", " KiB", " MiB", " GiB", " TiB"])
-}
-
-/// A number with three digits at least and a unit.
-fn short(number: u64, step: u64, units: [&str; 5]) -> String {
-    let mut scaled = number as f64;
-    let mut unit = 0;
-    while scaled >= 10.0 * step as f64 && unit + 1 < units.len() {
-        scaled /= step as f64;
-        unit += 1;
-    }
-    format!("{scaled:.0}{}", units[unit])
 }

@@ -11,16 +11,19 @@
 //! Equal structures are the same function of their leaves, and a piece of a lowered graph has the
 //! bits of the whole, so a plan changes no answer.
 
+mod amounts;
 mod assemble;
 mod classes;
 mod differ;
 mod dims;
 mod dot;
 mod flow;
+mod layout;
 mod net;
 mod piece;
 mod plan;
 mod prices;
+mod svg;
 mod trunks;
 mod views;
 mod wiring;

@@ -65,23 +65,29 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What is to be done next. Asked again after it was done.
 pub(super) fn decide(picture: &Picture) -> Decision {
-    let staying = || picture.browsers.iter().filter(|browser| browser.stage != Stage::Leaving);
+    let staying = || picture.staying();
     let count = staying().count();
-    let has_room = picture.browsers.len() < picture.max.max(picture.min);
+    let has_room = picture.browsers.len() < picture.limit();
+    // Before anything else is started: what is wanted now also counts towards the least.
+    for &backend in &picture.needs {
+        let Some(source) = picture.source(Some(backend)) else { continue };
+        let name = backend.name();
+        if staying().any(|browser| browser.may_have(backend)) {
+            continue;
+        }
+        if has_room {
+            return Decision::Start(source, format!("{name} is wanted"));
+        }
+        if let Some(id) = picture.spare(backend) {
+            return Decision::Close(id, format!("{name} is wanted, which it does not have"));
+        }
+    }
     if count < picture.min
         && has_room
         && let Some(source) = picture.source(None)
     {
         let why = format!("at least {} are to be there", picture.min);
         return Decision::Start(source, why);
-    }
-    for &backend in &picture.needs {
-        if has_room
-            && !staying().any(|browser| browser.may_have(backend))
-            && let Some(source) = picture.source(Some(backend))
-        {
-            return Decision::Start(source, format!("{} is wanted", backend.name()));
-        }
     }
     // One after the other: what the last one does for those who wait has to show first.
     let settled = staying().all(|browser| browser.stage == Stage::Serving);
@@ -110,32 +116,61 @@ pub(super) fn decide(picture: &Picture) -> Decision {
 
 /// Why nobody will have a lane on a backend; `None` if that is still open.
 pub(super) fn refusal(picture: &Picture, backend: Backend) -> Option<String> {
-    let staying = picture.browsers.iter().filter(|browser| browser.stage != Stage::Leaving);
-    if staying.clone().any(|browser| browser.may_have(backend)) {
+    if picture.staying().any(|browser| browser.may_have(backend)) {
         return None;
     }
-    let is_full = staying.count() >= picture.max.max(picture.min);
-    if !is_full && picture.source(Some(backend)).is_some() {
-        return None;
+    if picture.source(Some(backend)).is_some() {
+        let is_open = !picture.is_full() || picture.spare(backend).is_some();
+        return (!is_open).then(|| {
+            let (most, name) = (picture.limit(), backend.name());
+            format!("{most} browsers run, which is the limit, and none has {name}")
+        });
     }
     let failing = picture.sources.iter().find_map(|source| source.failing.clone());
     let known = picture.sources.iter().map(|source| &source.lacks);
     let known = known.chain(picture.browsers.iter().map(|browser| &browser.lacks));
     let lacking = known.flatten().find(|(lacked, _)| *lacked == backend);
     let lacking = lacking.map(|(_, reason)| reason.clone());
-    failing.or(lacking).or_else(|| {
-        let most = picture.max.max(picture.min);
-        Some(format!("{most} browsers run, which is the limit, and none has {}", backend.name()))
-    })
+    let nothing = || Some(format!("there is no browser to start for {}", backend.name()));
+    failing.or(lacking).or_else(nothing)
 }
 
 impl Picture {
+    /// Browsers that may be there at once.
+    fn limit(&self) -> usize {
+        self.max.max(self.min)
+    }
+
+    /// Those that are not on their way out.
+    fn staying(&self) -> impl Iterator<Item = &BrowserView> {
+        self.browsers.iter().filter(|browser| browser.stage != Stage::Leaving)
+    }
+
+    /// Whether there is no place for another one, and none is about to be free.
+    fn is_full(&self) -> bool {
+        self.staying().count() >= self.limit()
+    }
+
     /// What to start for a backend, or for any.
     fn source(&self, backend: Option<Backend>) -> Option<usize> {
         self.sources.iter().position(|source| {
             source.failing.is_none()
                 && !backend.is_some_and(|backend| lacks(&source.lacks, backend))
         })
+    }
+
+    /// The browser that goes for one with a backend that none has: the one that has had nothing to
+    /// do for the longest time, and for which nobody waits.
+    fn spare(&self, backend: Backend) -> Option<u64> {
+        if !self.is_full() {
+            return None;
+        }
+        let wanted = || self.needs.iter().copied().chain(self.demands.iter().map(|d| d.backend));
+        let is_spare = |browser: &&BrowserView| {
+            !browser.may_have(backend) && !wanted().any(|wanted| browser.may_have(wanted))
+        };
+        let spare = self.staying().filter(is_spare);
+        spare.filter_map(|browser| Some((browser.idle?, browser.id))).max().map(|(_, id)| id)
     }
 }
 
@@ -163,6 +198,11 @@ mod tests {
 
     fn browser(id: u64, stage: Stage, idle: Option<u64>) -> BrowserView {
         BrowserView { id, stage, lacks: Vec::new(), idle: idle.map(Duration::from_secs) }
+    }
+
+    /// One that has no WebNN.
+    fn without_webnn(id: u64, stage: Stage, idle: Option<u64>) -> BrowserView {
+        BrowserView { lacks: source(false, &[Backend::Webnn]).lacks, ..browser(id, stage, idle) }
     }
 
     fn demand(waiting: usize, oldest: Duration, slots: usize) -> Demand {
@@ -258,13 +298,83 @@ mod tests {
             ),
         ];
         for (what, picture, expected) in cases {
-            let decision = match decide(picture) {
-                Decision::Start(source, _) => format!("start {source}"),
-                Decision::Close(id, _) => format!("close {id}"),
-                Decision::Nothing => "nothing".to_owned(),
-            };
-            assert_eq!(decision, *expected, "{what}");
+            assert_eq!(decision(picture), *expected, "{what}");
         }
+    }
+
+    fn decision(picture: &Picture) -> String {
+        match decide(picture) {
+            Decision::Start(source, _) => format!("start {source}"),
+            Decision::Close(id, _) => format!("close {id}"),
+            Decision::Nothing => "nothing".to_owned(),
+        }
+    }
+
+    /// Two places, taken by these; somebody wants WebNN, which only the second source may have.
+    fn wants_webnn(browsers: Vec<BrowserView>) -> Picture {
+        let sources = vec![source(false, &[Backend::Webnn]), source(false, &[])];
+        Picture { browsers, sources, needs: vec![Backend::Webnn], ..picture() }
+    }
+
+    #[test]
+    fn an_idle_browser_makes_room_for_one_that_has_what_is_wanted() {
+        use Stage::{Coming, Leaving, Serving};
+        let busy = without_webnn(1, Serving, None);
+        let idle = without_webnn(2, Serving, Some(0));
+        let of = |browsers: &[&BrowserView]| {
+            wants_webnn(browsers.iter().map(|browser| (*browser).clone()).collect())
+        };
+        let leaving = without_webnn(2, Leaving, Some(0));
+        let just_joined = without_webnn(2, Coming, Some(0));
+        let longer = without_webnn(3, Serving, Some(9));
+        let cases = [
+            ("the idle one goes", of(&[&busy, &idle]), "close 2"),
+            ("the one that was idle longest", of(&[&idle, &longer]), "close 3"),
+            ("one that has just joined", of(&[&busy, &just_joined]), "close 2"),
+            ("it has to be one of two", Picture { min: 2, ..of(&[&busy, &idle]) }, "close 2"),
+            ("one is enough", of(&[&longer, &leaving]), "nothing"),
+            ("now there is room", of(&[&busy]), "start 1"),
+            ("also of the least", Picture { min: 2, ..of(&[&busy]) }, "start 1"),
+            ("never one with work", of(&[&busy, &without_webnn(2, Serving, None)]), "nothing"),
+            ("one may have it", of(&[&idle, &browser(3, Coming, Some(0))]), "nothing"),
+            (
+                "nothing else has it",
+                Picture { sources: vec![source(false, &[Backend::Webnn])], ..of(&[&busy, &idle]) },
+                "nothing",
+            ),
+            (
+                "what has it fails",
+                Picture { sources: vec![source(true, &[])], ..of(&[&busy, &idle]) },
+                "nothing",
+            ),
+            (
+                "somebody waits for what it has",
+                Picture { needs: vec![Backend::Wasm, Backend::Webnn], ..of(&[&busy, &idle]) },
+                "nothing",
+            ),
+            (
+                "requests wait for what it has",
+                Picture { demands: vec![demand(1, Duration::ZERO, 2)], ..of(&[&busy, &idle]) },
+                "nothing",
+            ),
+            ("nobody wants it", Picture { needs: vec![], ..of(&[&busy, &idle]) }, "nothing"),
+        ];
+        for (what, picture, expected) in cases {
+            assert_eq!(decision(&picture), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn whoever_waits_for_a_swap_is_not_told_that_it_is_in_vain() {
+        use Stage::{Leaving, Serving};
+        let refusal = |second| {
+            let first = without_webnn(1, Serving, None);
+            refusal(&wants_webnn(vec![first, second]), Backend::Webnn)
+        };
+        assert_eq!(refusal(without_webnn(2, Serving, Some(0))), None, "it will go");
+        assert_eq!(refusal(without_webnn(2, Leaving, None)), None, "it goes");
+        let full = "2 browsers run, which is the limit, and none has webnn";
+        assert_eq!(refusal(without_webnn(2, Serving, None)).as_deref(), Some(full));
     }
 
     #[test]
@@ -282,8 +392,10 @@ mod tests {
         cases.push(("the next one does not", Picture { sources, ..picture() }, None));
         let sources = vec![source(false, &[Backend::Wasm])];
         cases.push(("it lacks it", Picture { sources, ..picture() }, Some("no wasm")));
-        let browsers = vec![without(1), without(2)];
-        cases.push(("all lack it", Picture { browsers, ..picture() }, Some("no wasm")));
+        let (browsers, sources) =
+            (vec![without(1), without(2)], vec![source(false, &[Backend::Wasm])]);
+        let all_lack = Picture { browsers, sources, ..picture() };
+        cases.push(("all lack it", all_lack, Some("no wasm")));
         let browsers = vec![browser(1, Leaving, None), browser(2, Leaving, None)];
         cases.push(("there will be room", Picture { browsers, ..picture() }, None));
         for (what, picture, expected) in cases {

@@ -11,6 +11,10 @@ pub(super) struct Seen {
     pub(super) away: usize,
     /// How long no lane was heard.
     pub(super) silent: Duration,
+    /// Lanes that it had, and that will not come back.
+    pub(super) lost: usize,
+    /// For how long it has been without one of its lanes.
+    pub(super) incomplete: Duration,
     /// Whether the process that the page ran in is gone.
     pub(super) tab_crashed: bool,
     /// Memory of its processes, where it can be told.
@@ -34,6 +38,10 @@ pub(super) enum Verdict {
 /// How long a browser may be silent. A page whose line was cut is back within seconds.
 pub(super) const SILENCE: Duration = Duration::from_secs(10);
 
+/// How long a browser may be without one of its lanes. Its page starts a lane again whose worker
+/// failed, but not one that ended, or whose worker hangs.
+pub(super) const INCOMPLETE: Duration = Duration::from_secs(10);
+
 pub(super) fn judge(seen: &Seen) -> Verdict {
     if seen.tab_crashed && (seen.away > 0 || seen.heard == 0) {
         return Verdict::Replace("its tab crashed".to_owned());
@@ -46,6 +54,10 @@ pub(super) fn judge(seen: &Seen) -> Verdict {
         let (memory, limit) = (memory >> 20, seen.memory_limit >> 20);
         return Verdict::Drain(format!("it takes {memory} MiB of memory; {limit} MiB are allowed"));
     }
+    if seen.lost > 0 && seen.incomplete >= INCOMPLETE {
+        let (lost, all) = (seen.lost, seen.lost + seen.heard + seen.away);
+        return Verdict::Drain(format!("it lost {lost} of its {all} lanes"));
+    }
     if seen.tab_crashed { Verdict::WrongTab } else { Verdict::Fine }
 }
 
@@ -57,6 +69,8 @@ mod tests {
         heard: 2,
         away: 0,
         silent: Duration::ZERO,
+        lost: 0,
+        incomplete: Duration::ZERO,
         tab_crashed: false,
         memory: Some(100),
         memory_limit: 100,
@@ -66,6 +80,10 @@ mod tests {
     fn judges_by_what_was_seen() {
         let silent =
             |seconds| Seen { heard: 0, away: 2, silent: Duration::from_secs(seconds), ..FINE };
+        let lost = |seconds| {
+            let incomplete = Duration::from_secs(seconds);
+            Seen { heard: 1, lost: 1, incomplete, ..FINE }
+        };
         let crashed = |heard, away| Seen { heard, away, tab_crashed: true, ..FINE };
         let cases = [
             ("all is well", FINE, "fine"),
@@ -74,6 +92,11 @@ mod tests {
             ("and stays cut", silent(10), "replace"),
             ("its lanes are gone", Seen { away: 0, ..silent(10) }, "replace"),
             ("one lane is away", Seen { heard: 1, away: 1, ..FINE }, "fine"),
+            ("one lane is gone, and may be started again", lost(9), "fine"),
+            ("and is not", lost(10), "drain"),
+            ("nor is any other heard", Seen { lost: 1, ..silent(10) }, "replace"),
+            ("and the tab crashed", Seen { away: 1, tab_crashed: true, ..lost(10) }, "replace"),
+            ("and another process ended", Seen { tab_crashed: true, ..lost(10) }, "drain"),
             ("another process ended", crashed(2, 0), "wrong tab"),
             ("the tab's process ended", crashed(0, 2), "replace"),
             ("and not all lanes know yet", crashed(1, 1), "replace"),

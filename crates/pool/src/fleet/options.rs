@@ -85,6 +85,7 @@ impl BrowserOptions {
         format!("{door}{lanes}{threads}&page={page}")
     }
 
+    /// What a kind gets where nothing is said is a guess: see the decisions in ARCHITECTURE.md.
     pub(super) fn memory_limit(&self, kind: Kind) -> u64 {
         self.memory_limit.unwrap_or(match kind {
             Kind::Chrome | Kind::Chromium | Kind::Edge | Kind::Packaged => 4 << 30,

@@ -1,5 +1,6 @@
 //! One browser, from its start to its end.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -156,7 +157,7 @@ impl Started {
     async fn serve(&mut self, browser: &Arc<Browser>) -> Ended {
         let mut watch = browser.watch();
         let mut tab_crashed = false;
-        let mut heard_at = Instant::now();
+        let mut roll_call = RollCall::new();
         let mut worked = false;
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -182,7 +183,7 @@ impl Started {
                 worked = true;
                 self.shared.state().records[self.source].worked();
             }
-            let seen = self.see(tab_crashed, &mut heard_at);
+            let seen = self.see(tab_crashed, &mut roll_call);
             match judge(&seen) {
                 Verdict::Fine => {}
                 Verdict::WrongTab => (watch, tab_crashed) = (browser.watch(), false),
@@ -198,19 +199,19 @@ impl Started {
         }
     }
 
-    fn see(&self, tab_crashed: bool, heard_at: &mut Instant) -> Seen {
+    fn see(&self, tab_crashed: bool, roll_call: &mut RollCall) -> Seen {
         let lanes = self.lanes();
         let heard = lanes.iter().filter(|lane| lane.is_connected()).count();
-        if heard > 0 {
-            *heard_at = Instant::now();
-        }
+        let lost = roll_call.note(&lanes, heard);
         let state = self.shared.state();
         let entry = state.browsers.get(&self.id);
         let facts = entry.and_then(|entry| entry.facts.as_ref());
         Seen {
             heard,
             away: lanes.len() - heard,
-            silent: heard_at.elapsed(),
+            silent: roll_call.heard_at.elapsed(),
+            lost,
+            incomplete: roll_call.complete_at.elapsed(),
             tab_crashed,
             memory: entry.and_then(|entry| entry.memory),
             memory_limit: facts.map_or(u64::MAX, |facts| facts.memory_limit),
@@ -267,6 +268,38 @@ impl Started {
 
     fn owns(&self, lane: &Lane) -> bool {
         lane.hello().page == self.page
+    }
+}
+
+/// What is remembered of a browser's lanes from one look to the next.
+struct RollCall {
+    /// When one was heard last.
+    heard_at: Instant,
+    /// When all were there last, be it without a line for the moment.
+    complete_at: Instant,
+    /// All that there were, by their numbers in the page: one that is started again keeps its own.
+    numbers: BTreeSet<u32>,
+}
+
+impl RollCall {
+    fn new() -> RollCall {
+        let now = Instant::now();
+        RollCall { heard_at: now, complete_at: now, numbers: BTreeSet::new() }
+    }
+
+    /// Takes note of the lanes that are there, and tells how many are not any more.
+    fn note(&mut self, lanes: &[Lane], heard: usize) -> usize {
+        let there: BTreeSet<u32> = lanes.iter().map(|lane| lane.hello().lane).collect();
+        self.numbers.extend(&there);
+        let lost = self.numbers.difference(&there).count();
+        let now = Instant::now();
+        if heard > 0 {
+            self.heard_at = now;
+        }
+        if lost == 0 {
+            self.complete_at = now;
+        }
+        lost
     }
 }
 

@@ -7,18 +7,28 @@ use std::time::Duration;
 use holdfast_devices::cpu::CpuEngine;
 use holdfast_devices::lane::Lane;
 use holdfast_devices::{Device, DeviceInfo, ErrorKind, Event, Loaded, ModelKind, SegmentId};
+use holdfast_graph::Digest;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
+use super::load::LetGo;
 use super::queue::Wanted;
-use super::turn::Used;
+use super::turn::{Granted, Used};
+use crate::cache::Cache;
 use crate::choice::Choice;
 use crate::placement::{Load, View};
-use crate::prepare::Prepared;
+use crate::program::There;
+use crate::route::{Prepared, lifted_bytes};
+use crate::tensors::storage_of;
+use crate::values::Values;
 
 /// Tells devices apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct MemberId(pub(crate) u64);
+
+/// Tells kinds of devices apart: those of one kind compute the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct KindId(pub(crate) usize);
 
 /// A device of which can be told whether it is there.
 pub(crate) trait Host: Device {
@@ -69,6 +79,8 @@ pub(crate) struct MemberOptions {
     pub(crate) parallel: usize,
     /// Bytes of models that it may hold.
     pub(crate) memory_bytes: u64,
+    /// Bytes of what it computed that it may keep for others.
+    pub(crate) cache_bytes: u64,
     /// Whether it holds a weight that two models have only once.
     pub(crate) shares_weights: bool,
     /// Whether it is as good as the program itself: what fails there fails there again.
@@ -78,6 +90,9 @@ pub(crate) struct MemberOptions {
     /// What the browser's page calls itself.
     pub(crate) page: Option<String>,
 }
+
+/// Whoever runs a program holds what it uses.
+const USER: &str = "a running program";
 
 /// What a session takes beside its weights, roughly.
 const SESSION_BYTES: u64 = 4 << 20;
@@ -97,6 +112,11 @@ pub(crate) struct Member {
     pub(crate) options: MemberOptions,
     /// What computes there: equal for devices that compute the same bits.
     pub(crate) kind: Arc<str>,
+    pub(crate) kind_id: KindId,
+    /// What it computed and still has.
+    pub(crate) cache: Cache,
+    /// What it is computing that other requests may need, by how many programs.
+    computing: HashMap<Digest, usize>,
     pub(crate) in_flight: usize,
     pub(crate) loaded: HashMap<SegmentId, Held>,
     pub(crate) loading: Option<Loading>,
@@ -113,7 +133,9 @@ pub(crate) struct Member {
     /// Failures in a row, and until when it is left alone for them.
     failures: u32,
     paused_until: Option<Instant>,
+    /// How long a segment takes for one request.
     speeds: HashMap<SegmentId, Duration>,
+    /// How long a route takes to load.
     loads: HashMap<SegmentId, Duration>,
     uses: u64,
 }
@@ -127,18 +149,27 @@ pub(crate) struct Held {
     used: u64,
 }
 
-/// A load that is under way.
+/// A load that is under way, or just a letting go.
 pub(crate) struct Loading {
-    pub(crate) model: Arc<Prepared>,
+    pub(crate) model: Option<Arc<Prepared>>,
     pub(crate) since: Instant,
     expected: Duration,
 }
 
 impl Member {
-    pub(crate) fn new(device: Arc<dyn Host>, options: MemberOptions) -> Member {
+    pub(crate) fn new(
+        device: Arc<dyn Host>,
+        options: MemberOptions,
+        kind_id: KindId,
+        kind: Arc<str>,
+    ) -> Member {
         let info = device.info();
+        let storage = storage_of(options.choice);
         Member {
-            kind: format!("{}, {}, {}", info.backend, info.engine, info.adapter).into(),
+            kind,
+            kind_id,
+            cache: Cache::new(&info.name, storage, options.cache_bytes),
+            computing: HashMap::new(),
             events: device.events(),
             health: device.health(),
             share: device.share(),
@@ -159,6 +190,11 @@ impl Member {
         }
     }
 
+    /// What devices have in common that compute the same bits as this one.
+    pub(crate) fn kind_of(info: &DeviceInfo) -> Arc<str> {
+        format!("{}, {}, {}", info.backend, info.engine, info.adapter).into()
+    }
+
     /// Takes note of what happened to the device.
     pub(crate) fn refresh(&mut self) {
         loop {
@@ -166,6 +202,7 @@ impl Member {
                 // Whether it is there is asked for below; what was missed may have been a loss.
                 Ok(Event::Lost { .. }) | Err(broadcast::error::TryRecvError::Lagged(_)) => {
                     self.loaded.clear();
+                    self.cache.lose();
                 }
                 Ok(Event::Disconnected { .. } | Event::Reconnected | Event::Gone { .. }) => {}
                 Err(
@@ -201,6 +238,13 @@ impl Member {
             && self.slots() > 0
             && self.options.choice == wanted.choice
             && (self.info.accelerated || !wanted.accelerated)
+            && wanted.kind.is_none_or(|kind| kind == self.kind_id)
+    }
+
+    /// Whether it serves this with a model: one that shares with others only where that was proven
+    /// to keep its bits, unless this is about proving it.
+    pub(crate) fn runs(&self, wanted: Wanted, model: &Prepared) -> bool {
+        self.serves(wanted) && (wanted.kind.is_some() || model.may_run_on(&self.kind))
     }
 
     /// Whether it can take work right now.
@@ -215,13 +259,14 @@ impl Member {
     pub(crate) fn view(
         &self,
         model: &Prepared,
+        values: Option<&Values>,
         avoided: bool,
         waits: impl Fn(&SegmentId) -> bool,
         now: Instant,
     ) -> View {
         let load = match &self.loading {
             _ if self.loaded.contains_key(&model.id) => Load::Ready,
-            Some(loading) if loading.model.id == model.id => {
+            Some(loading) if loading.model.as_ref().is_some_and(|m| m.id == model.id) => {
                 Load::Coming(loading.expected.saturating_sub(now - loading.since))
             }
             _ if model.bytes + SESSION_BYTES > self.options.memory_bytes => Load::TooLarge,
@@ -232,11 +277,11 @@ impl Member {
         };
         View {
             load,
-            run: self.speeds.get(&model.id).copied(),
+            run: self.expected_run(model, values),
             free: self.is_free(now),
             in_flight: self.in_flight,
             parallel: self.options.parallel,
-            favoured: favours(model.segment.kind, self.options.browser.as_deref()),
+            favoured: favours(model.kind, self.options.browser.as_deref()),
             avoided,
         }
     }
@@ -283,23 +328,73 @@ impl Member {
             && self.loaded.iter().all(worth)
     }
 
-    /// Makes room and notes that a load begins. What has to be unloaded.
+    /// Makes room and notes that a load begins. How many models have to go for it, and what that
+    /// means for the device.
     pub(crate) fn begin_load(
         &mut self,
         model: &Arc<Prepared>,
+        retired: &HashSet<SegmentId>,
         waits: impl Fn(&SegmentId) -> bool,
         now: Instant,
-    ) -> Vec<SegmentId> {
-        let victims = self.victims(model, waits, now).unwrap_or_default();
-        victims.iter().for_each(|id| drop(self.loaded.remove(id)));
+    ) -> (usize, LetGo) {
+        let mut victims = self.victims(model, &waits, now).unwrap_or_default();
+        let idle = self.idle(retired, &waits);
+        victims.extend(idle.into_iter().filter(|id| *id != model.id));
+        victims.sort_unstable();
+        victims.dedup();
         let expected = self.expected_load(model);
-        self.loading = Some(Loading { model: model.clone(), since: now, expected });
-        victims
+        self.loading = Some(Loading { model: Some(model.clone()), since: now, expected });
+        (victims.len(), self.let_go(&victims, Some(model)))
+    }
+
+    /// Lets go of models that have had their day, if it can be done now.
+    pub(crate) fn begin_tidying(
+        &mut self,
+        retired: &HashSet<SegmentId>,
+        waits: impl Fn(&SegmentId) -> bool,
+        now: Instant,
+    ) -> Option<(usize, LetGo)> {
+        if retired.is_empty() || self.loading.is_some() || self.health != Health::Ready {
+            return None;
+        }
+        let idle = self.idle(retired, &waits);
+        if idle.is_empty() {
+            return None;
+        }
+        self.loading = Some(Loading { model: None, since: now, expected: Duration::ZERO });
+        Some((idle.len(), self.let_go(&idle, None)))
+    }
+
+    /// Those of these models that nobody uses or waits for.
+    fn idle(
+        &self,
+        retired: &HashSet<SegmentId>,
+        waits: impl Fn(&SegmentId) -> bool,
+    ) -> Vec<SegmentId> {
+        let loaded = self
+            .loaded
+            .iter()
+            .filter(|(id, held)| retired.contains(id) && held.in_use == 0 && !waits(id));
+        loaded.map(|(id, _)| *id).collect()
+    }
+
+    /// Forgets models. What has to go with them: what no other model needs, nor the one to come.
+    fn let_go(&mut self, models: &[SegmentId], coming: Option<&Arc<Prepared>>) -> LetGo {
+        let gone: Vec<Held> = models.iter().filter_map(|id| self.loaded.remove(id)).collect();
+        let staying = self.loaded.values().map(|held| &held.model).chain(coming);
+        let needed: HashSet<SegmentId> =
+            staying.flat_map(|model| model.segments.iter().map(|(id, _)| *id)).collect();
+        let of_gone = gone.iter().flat_map(|held| held.model.segments.iter().map(|(id, _)| *id));
+        let mut segments: Vec<SegmentId> = of_gone.filter(|id| !needed.contains(id)).collect();
+        segments.sort_unstable();
+        segments.dedup();
+        segments.iter().for_each(|segment| self.cache.forget(segment));
+        LetGo { tensors: self.cache.take_dropped(), segments }
     }
 
     /// Notes that a load ended well.
     pub(crate) fn end_load(&mut self, loaded: Loaded, now: Instant) {
-        let Some(Loading { model, since, .. }) = self.loading.take() else { return };
+        let Some(Loading { model: Some(model), since, .. }) = self.loading.take() else { return };
         remember(&mut self.loads, model.id, now - since);
         self.uses += 1;
         let held = Held {
@@ -325,34 +420,92 @@ impl Member {
         Some(held)
     }
 
+    /// What it has of what a request computes, kept until the slot is given back. The rest is from
+    /// now on being computed.
+    pub(crate) fn engage(&mut self, model: &Prepared, values: &Values, now: Instant) -> There {
+        let mut there = There::default();
+        let steps = model.steps.iter().zip(&values.steps).filter(|(step, _)| step.trunk);
+        for (step, value) in steps {
+            match self.cache.acquire(value, &step.outputs, USER, now) {
+                Some(mut kept) => {
+                    let segment = model.segment_of(step);
+                    kept.takes = self.speeds.get(&segment).copied().unwrap_or_default();
+                    there.values.insert(*value, kept);
+                }
+                None => *self.computing.entry(*value).or_default() += 1,
+            }
+        }
+        there
+    }
+
+    fn disengage(&mut self, granted: &Granted) {
+        let Some(values) = &granted.values else { return };
+        let steps = granted.model.steps.iter().zip(&values.steps).filter(|(step, _)| step.trunk);
+        for (step, value) in steps {
+            if granted.there.values.contains_key(value) {
+                self.cache.release(value, step.outputs.len(), USER);
+            } else if let Some(count) = self.computing.get_mut(value) {
+                *count -= 1;
+                if *count == 0 {
+                    self.computing.remove(value);
+                }
+            }
+        }
+    }
+
+    /// Whether it is computing what a request needs.
+    pub(crate) fn is_computing(&self, value: &Digest) -> bool {
+        self.computing.contains_key(value)
+    }
+
+    /// Whether it has what a step of a request gives.
+    pub(crate) fn has_value(&self, model: &Prepared, value: &Digest, values: &Values) -> bool {
+        let step = model.steps.iter().zip(&values.steps).find(|(_, other)| *other == value);
+        step.is_some_and(|(step, _)| self.cache.has(value, step.outputs.len()))
+    }
+
     /// Gives a slot back.
-    pub(crate) fn give_back(
-        &mut self,
-        segment: &SegmentId,
-        loaded_at: Instant,
-        used: &Used,
-        now: Instant,
-    ) {
+    pub(crate) fn give_back(&mut self, granted: &Granted, used: &Used, now: Instant) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.used_at = now;
-        if let Some(held) = self.loaded.get_mut(segment)
+        self.disengage(granted);
+        let id = &granted.model.id;
+        if let Some(held) = self.loaded.get_mut(id)
             // It may have been loaded anew since.
-            && held.at == loaded_at
+            && held.at == granted.loaded_at
         {
             held.in_use = held.in_use.saturating_sub(1);
             if matches!(used, Used::Badly(ErrorKind::StateLost)) {
-                self.loaded.remove(segment);
+                // The device does not say what is gone.
+                self.loaded.remove(id);
+                self.cache.clear();
             }
         }
         match used {
-            Used::Well { requests, busy } => {
+            Used::Well { requests, steps, kept } => {
                 self.failures = 0;
                 self.answered += *requests as u64;
-                remember(&mut self.speeds, *segment, *busy / (*requests).max(1) as u32);
+                for (segment, took) in steps {
+                    let share = (*requests).max(1) as u32;
+                    remember(&mut self.speeds, *segment, *took / share);
+                }
+                kept.iter().for_each(|kept| self.cache.add(kept, now));
             }
             Used::Badly(kind) => self.failed(*kind, now),
             Used::NotToSay => {}
         }
+    }
+
+    /// How long a request takes, with what is there for it; `None` before anything was measured.
+    fn expected_run(&self, model: &Prepared, values: Option<&Values>) -> Option<Duration> {
+        let mut total = Duration::ZERO;
+        for (number, step) in model.steps.iter().enumerate() {
+            let value = values.filter(|_| step.trunk).map(|values| &values.steps[number]);
+            if value.is_none_or(|value| !self.cache.has(value, step.outputs.len())) {
+                total += *self.speeds.get(&model.segment_of(step))?;
+            }
+        }
+        Some(total)
     }
 
     /// Leaves the device alone for a while: 2ⁿ, at most 15 s.
@@ -371,18 +524,30 @@ impl Member {
         self.bytes_of(self.loaded.values().map(|held| held.model.as_ref()))
     }
 
+    /// Bytes of the weights of all that is loaded.
+    pub(crate) fn weight_bytes(&self) -> u64 {
+        let models = self.loaded.values().flat_map(|held| &held.model.segments);
+        let sessions: HashSet<&SegmentId> = models.map(|(id, _)| id).collect();
+        self.bytes().saturating_sub(sessions.len() as u64 * SESSION_BYTES)
+    }
+
     fn bytes_of<'a>(&self, models: impl Iterator<Item = &'a Prepared>) -> u64 {
-        let mut seen = HashSet::new();
+        let mut segments = HashSet::new();
+        let mut weights = HashSet::new();
+        let mut lifted = HashSet::new();
         let mut bytes = 0;
-        for model in models {
-            bytes += SESSION_BYTES;
-            if !self.options.shares_weights {
-                bytes += model.bytes;
+        for (id, segment) in models.flat_map(|model| &model.segments) {
+            if !segments.insert(id) {
                 continue;
             }
-            let weights = model.segment.graph.weights.iter();
-            let new = weights.filter(|weight| seen.insert(weight.content));
-            bytes += new.map(|weight| weight.bytes).sum::<u64>();
+            if !self.options.shares_weights {
+                weights.clear();
+            }
+            let new = segment.graph.weights.iter().filter(|weight| weights.insert(weight.content));
+            bytes += SESSION_BYTES + new.map(|weight| weight.bytes).sum::<u64>();
+            // Those are on the device once in any case.
+            let new = lifted_bytes(segment).filter(|(content, _)| lifted.insert(*content));
+            bytes += new.map(|(_, bytes)| bytes).sum::<u64>();
         }
         bytes
     }

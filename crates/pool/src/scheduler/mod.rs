@@ -5,6 +5,7 @@
 //! the [`Lease`] of a slot. Only loads and batches, which serve several callers, have tasks of
 //! their own, so that a caller who leaves does not take them along.
 
+mod alongside;
 pub(crate) mod crew;
 mod load;
 pub(crate) mod member;
@@ -14,17 +15,19 @@ pub(crate) mod state;
 pub(crate) mod together;
 pub(crate) mod turn;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use holdfast_devices::Event;
+use holdfast_devices::{Event, SegmentId};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::batch::Inputs;
 use crate::choice::Choice;
-use crate::prepare::Prepared;
-use member::{Host, MemberId, MemberOptions};
+use crate::route::Prepared;
+use crate::values::Values;
+use member::{Host, KindId, MemberId, MemberOptions};
 use queue::{GroupKey, Order, Waiter, Wanted};
 use state::{Action, State};
 use turn::{Granted, Lease, Turn, Used};
@@ -39,6 +42,8 @@ struct Shared {
     /// Rows of a batch.
     max_batch: usize,
     progress: Arc<dyn Fn(&str) + Send + Sync>,
+    /// The number of the next request.
+    arrivals: AtomicU64,
     /// Something waits that may be able to go on without anybody asking.
     look: Notify,
     /// Never held while anything is awaited or anybody is told anything.
@@ -52,7 +57,8 @@ const LOOK: Duration = Duration::from_millis(100);
 impl Scheduler {
     /// Without devices yet.
     pub(crate) fn new(max_batch: usize, progress: Arc<dyn Fn(&str) + Send + Sync>) -> Scheduler {
-        let shared = Shared { max_batch, progress, look: Notify::new(), state: Mutex::default() };
+        let (arrivals, look, state) = Default::default();
+        let shared = Shared { max_batch, progress, arrivals, look, state };
         Scheduler { shared: Arc::new(shared) }
     }
 
@@ -70,6 +76,31 @@ impl Scheduler {
     /// Whether there is a device for this.
     pub(crate) fn serves(&self, wanted: Wanted) -> bool {
         self.state().serves(wanted)
+    }
+
+    /// Whether there is a device for this that may run a model.
+    pub(crate) fn runs(&self, wanted: Wanted, model: &Prepared) -> bool {
+        self.state().runs(wanted, model)
+    }
+
+    /// How many kinds of devices were ever there.
+    pub(crate) fn kinds(&self) -> usize {
+        self.state().kinds()
+    }
+
+    /// The kinds of the devices that are there for a choice.
+    pub(crate) fn kinds_of(&self, choice: Choice) -> Vec<(KindId, Arc<str>)> {
+        self.state().kinds_of(choice)
+    }
+
+    /// These routes are not used any more, and go as soon as nobody does.
+    pub(crate) fn retire(&self, routes: impl IntoIterator<Item = SegmentId>) {
+        self.change(|state| (state.retire(routes), Vec::new()));
+    }
+
+    /// The number of a new request.
+    pub(crate) fn arrival(&self) -> u64 {
+        self.shared.arrivals.fetch_add(1, Ordering::Relaxed)
     }
 
     /// How many devices there are of a choice.
@@ -90,20 +121,22 @@ impl Scheduler {
         order: Order,
         model: &Arc<Prepared>,
         inputs: &Inputs,
+        values: Option<Arc<Values>>,
         avoid: Option<MemberId>,
     ) -> Ticket {
         // One that a device failed under goes alone, so that it takes nobody along.
         let rows = model.rows.as_ref().filter(|_| self.shared.max_batch > 1 && avoid.is_none());
-        let (rows, shape) = match rows.and_then(|rows| rows.shape(inputs)) {
-            Some((rows, shape)) => (Some((rows, Arc::new(inputs.clone()))), Some(shape)),
-            None => (None, None),
-        };
+        let (rows, shape) = rows.and_then(|rows| rows.shape(inputs)).unzip();
+        let with_others = rows.is_some() || values.is_some();
+        let inputs = with_others.then(|| Arc::new(inputs.clone()));
         let key = GroupKey { wanted, segment: model.id, shape };
         let (turn, told) = oneshot::channel();
         let since = Instant::now();
         self.change(|state| {
-            state.queue.insert(&key, order, model, Waiter { since, rows, avoid, turn });
-            let actions = match state.serves(wanted) {
+            state.unretire(&model.id);
+            let waiter = Waiter { since, inputs, rows, values, avoid, turn };
+            state.queue.insert(&key, order, model, waiter);
+            let actions = match state.runs(wanted, model) {
                 true => Vec::new(),
                 // It went while the request was on its way here.
                 false => state.abandoned(),
@@ -155,12 +188,19 @@ impl Scheduler {
             Action::Alone(waiter, granted) => {
                 drop(waiter.turn.send(Turn::Run(Lease::new(self.clone(), granted))));
             }
-            Action::Together(gathered, granted, model) => {
+            Action::Together(gathered, granted) => {
                 let lease = Lease::new(self.clone(), granted);
-                tokio::spawn(together::run(self.clone(), lease, gathered, model));
+                tokio::spawn(together::run(self.clone(), lease, gathered));
             }
-            Action::Load { member, device, model, unload } => {
-                tokio::spawn(load::run(self.clone(), member, device, model, unload));
+            Action::Alongside(parts) => {
+                let lease = |(waiter, granted)| (waiter, Lease::new(self.clone(), granted));
+                tokio::spawn(alongside::run(parts.into_iter().map(lease).collect()));
+            }
+            Action::Load { member, device, model, let_go } => {
+                tokio::spawn(load::run(self.clone(), member, device, model, let_go));
+            }
+            Action::Drop { device, let_go } => {
+                tokio::spawn(async move { load::make_room(device.as_ref(), let_go).await });
             }
         }
     }

@@ -67,7 +67,7 @@ impl Proofs {
         let mut rows = 0;
         let mut best: Option<(usize, Claim, bool)> = None;
         for waiter in group.waiting.values() {
-            let Some((more, given)) = &waiter.rows else { break };
+            let (Some(more), Some(given)) = (waiter.rows, &waiter.inputs) else { break };
             rows += more;
             inputs.push(given);
             if rows > max_batch {
@@ -93,7 +93,7 @@ impl Proofs {
         }
         let members = (0..count).filter_map(|_| {
             let (_, mut waiter) = queue.pop(key)?;
-            let (rows, inputs) = waiter.rows.take()?;
+            let (rows, inputs) = (waiter.rows.take()?, waiter.inputs.take()?);
             Some((waiter, rows, inputs))
         });
         let members = members.collect();

@@ -8,15 +8,17 @@ use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
 
 use holdfast_devices::SegmentId;
+use holdfast_graph::Digest;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::member::MemberId;
+use super::member::{KindId, MemberId};
 use super::turn::Turn;
 use crate::batch::Inputs;
 use crate::choice::Choice;
-use crate::prepare::Prepared;
 use crate::request::Priority;
+use crate::route::Prepared;
+use crate::values::Values;
 
 /// Where a request stands: priority, then arrival. One that comes back after a failure has the
 /// number that it came with, and so is first again.
@@ -28,6 +30,14 @@ pub(crate) struct Wanted {
     pub(crate) choice: Choice,
     /// Whether it only counts if it is an accelerator.
     pub(crate) accelerated: bool,
+    /// The one kind of devices that it is about, for whoever tries what devices of a kind do.
+    pub(crate) kind: Option<KindId>,
+}
+
+impl Wanted {
+    pub(crate) fn new(choice: Choice, accelerated: bool) -> Wanted {
+        Wanted { choice, accelerated, kind: None }
+    }
 }
 
 /// What the requests of a group have in common.
@@ -43,11 +53,22 @@ pub(crate) struct GroupKey {
 /// A request that waits.
 pub(crate) struct Waiter {
     pub(crate) since: Instant,
-    /// Its inputs and their rows, where it can go with others.
-    pub(crate) rows: Option<(usize, Arc<Inputs>)>,
+    /// Its inputs, where it may run with others.
+    pub(crate) inputs: Option<Arc<Inputs>>,
+    /// Its rows, where it can be put together with others of its group.
+    pub(crate) rows: Option<usize>,
+    /// What it computes on its way, where other models may need that too.
+    pub(crate) values: Option<Arc<Values>>,
     /// The device that has just failed under it.
     pub(crate) avoid: Option<MemberId>,
     pub(crate) turn: oneshot::Sender<Turn>,
+}
+
+impl Waiter {
+    /// What it needs that other models may need too.
+    pub(crate) fn trunks(&self) -> &[Digest] {
+        self.values.as_ref().map_or(&[], |values| &values.trunks)
+    }
 }
 
 pub(crate) struct Group {
@@ -62,6 +83,8 @@ pub(crate) struct Queue {
     heads: BTreeMap<Order, GroupKey>,
     by_priority: [usize; Priority::ALL.len()],
     by_segment: HashMap<SegmentId, usize>,
+    /// Who needs a value that several models may need.
+    by_value: HashMap<Digest, BTreeMap<Order, GroupKey>>,
 }
 
 impl Queue {
@@ -77,6 +100,9 @@ impl Queue {
             .entry(key.clone())
             .or_insert_with(|| Group { model: model.clone(), waiting: BTreeMap::new() });
         let head = group.waiting.first_key_value().map(|(order, _)| *order);
+        for value in waiter.trunks() {
+            self.by_value.entry(*value).or_default().insert(order, key.clone());
+        }
         group.waiting.insert(order, waiter);
         if head.is_none_or(|head| order < head) {
             if let Some(head) = head {
@@ -106,7 +132,20 @@ impl Queue {
                 count.remove();
             }
         }
+        for value in waiter.trunks() {
+            if let hash_map::Entry::Occupied(mut waiting) = self.by_value.entry(*value) {
+                waiting.get_mut().remove(&order);
+                if waiting.get().is_empty() {
+                    waiting.remove();
+                }
+            }
+        }
         Some(waiter)
+    }
+
+    /// Who waits for a value, in order.
+    pub(crate) fn waiting_for(&self, value: &Digest) -> impl Iterator<Item = (Order, &GroupKey)> {
+        self.by_value.get(value).into_iter().flatten().map(|(order, key)| (*order, key))
     }
 
     /// Takes the first of a group.
@@ -116,8 +155,12 @@ impl Queue {
     }
 
     /// Takes all of the groups that fit.
-    pub(crate) fn take(&mut self, fits: impl Fn(&GroupKey) -> bool) -> Vec<(Order, Waiter)> {
-        let keys: Vec<GroupKey> = self.groups.keys().filter(|key| fits(key)).cloned().collect();
+    pub(crate) fn take(
+        &mut self,
+        fits: impl Fn(&GroupKey, &Prepared) -> bool,
+    ) -> Vec<(Order, Waiter)> {
+        let groups = self.groups.iter().filter(|(key, group)| fits(key, &group.model));
+        let keys: Vec<GroupKey> = groups.map(|(key, _)| key.clone()).collect();
         let mut taken = Vec::new();
         for key in keys {
             while let Some(waiter) = self.pop(&key) {

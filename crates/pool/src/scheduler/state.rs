@@ -9,20 +9,26 @@ use std::time::Duration;
 use holdfast_devices::{DeviceError, ErrorKind, Loaded, SegmentId};
 use tokio::time::Instant;
 
-use super::member::{Health, Host, Member, MemberId, MemberOptions};
+use super::load::LetGo;
+use super::member::{Health, Host, KindId, Member, MemberId, MemberOptions};
 use super::proof::{Gathered, Proofs};
-use super::queue::{GroupKey, Order, Queue, Waiter, Wanted};
+use super::queue::{Group, GroupKey, Order, Queue, Waiter, Wanted};
 use super::turn::{Granted, Turn, Used};
 use crate::account::Account;
 use crate::choice::Choice;
 use crate::placement::{Decision, Load, View, place};
-use crate::prepare::Prepared;
+use crate::route::Prepared;
+use crate::values::Values;
 
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) queue: Queue,
     pub(crate) members: BTreeMap<MemberId, Member>,
     next_member: u64,
+    /// The kinds of devices that were ever there, by number.
+    kinds: Vec<Arc<str>>,
+    /// Routes that have had their day: they go as soon as nobody uses them.
+    retired: HashSet<SegmentId>,
     pub(crate) proofs: Proofs,
     refusals: HashMap<(SegmentId, Choice), (Instant, String)>,
     /// Loads in a row that failed although the device is still there.
@@ -38,10 +44,14 @@ pub(crate) struct State {
 pub(crate) enum Action {
     /// A request runs on its own.
     Alone(Waiter, Granted),
-    /// Several run together.
-    Together(Gathered, Granted, Arc<Prepared>),
-    /// A model is loaded, after others were unloaded.
-    Load { member: MemberId, device: Arc<dyn Host>, model: Arc<Prepared>, unload: Vec<SegmentId> },
+    /// Several of one model run together.
+    Together(Gathered, Granted),
+    /// Several models run on one input.
+    Alongside(Vec<(Waiter, Granted)>),
+    /// A model is loaded, after others have gone; or none is, and others just go.
+    Load { member: MemberId, device: Arc<dyn Host>, model: Option<Arc<Prepared>>, let_go: LetGo },
+    /// A device lets go of what it kept.
+    Drop { device: Arc<dyn Host>, let_go: LetGo },
     /// A request is told something.
     Tell(Waiter, Turn),
 }
@@ -51,6 +61,12 @@ const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// Refusals that are remembered. Past this all are forgotten, and found out again.
 const REFUSALS: usize = 1024;
+
+/// Requests of a group that are looked at for one that need not wait for another.
+const LOOK_AHEAD: usize = 16;
+
+/// Requests that may go along with one that computes what they need.
+const COMPANY: usize = 15;
 
 /// Loads of one model that may fail in a row on devices that are there.
 const LOADS: usize = 3;
@@ -64,11 +80,61 @@ impl State {
         }
         let id = MemberId(self.next_member);
         self.next_member += 1;
-        let mut member = Member::new(device, options);
+        let kind = Member::kind_of(&device.info());
+        let mut member = Member::new(device, options, self.kind_id(&kind), kind);
         member.withdrawn = self.withdrawn.iter().any(|page| member.is_of(page));
         self.members.insert(id, member);
         self.account.most_devices = self.account.most_devices.max(self.members.len());
         id
+    }
+
+    /// The number of a kind of devices.
+    pub(crate) fn kind_id(&mut self, kind: &Arc<str>) -> KindId {
+        let known = self.kinds.iter().position(|known| known == kind);
+        KindId(known.unwrap_or_else(|| {
+            self.kinds.push(kind.clone());
+            self.kinds.len() - 1
+        }))
+    }
+
+    /// How many kinds of devices were ever there.
+    pub(crate) fn kinds(&self) -> usize {
+        self.kinds.len()
+    }
+
+    /// The kinds of the devices that are there for a choice.
+    pub(crate) fn kinds_of(&self, choice: Choice) -> Vec<(KindId, Arc<str>)> {
+        let mut kinds: Vec<(KindId, Arc<str>)> = Vec::new();
+        for member in self.members.values() {
+            let serves = member.serves(Wanted::new(choice, false));
+            if serves && kinds.iter().all(|(id, _)| *id != member.kind_id) {
+                kinds.push((member.kind_id, member.kind.clone()));
+            }
+        }
+        kinds
+    }
+
+    /// Whether any device can serve this with a model.
+    pub(crate) fn runs(&self, wanted: Wanted, model: &Prepared) -> bool {
+        self.members.values().any(|member| member.runs(wanted, model))
+    }
+
+    /// These routes are not used any more, unless somebody asks for one of them.
+    pub(crate) fn retire(&mut self, routes: impl IntoIterator<Item = SegmentId>) {
+        self.retired.extend(routes);
+        let members = &self.members;
+        let is_held = |id: &SegmentId| {
+            members.values().any(|member| {
+                let coming = member.loading.as_ref().and_then(|loading| loading.model.as_ref());
+                member.loaded.contains_key(id) || coming.is_some_and(|model| model.id == *id)
+            })
+        };
+        self.retired.retain(is_held);
+    }
+
+    /// Somebody asks for it.
+    pub(crate) fn unretire(&mut self, route: &SegmentId) {
+        self.retired.remove(route);
     }
 
     /// Whether any device can serve this.
@@ -94,7 +160,9 @@ impl State {
     /// Those who wait for a device of which there is none.
     pub(crate) fn abandoned(&mut self) -> Vec<Action> {
         let members = &self.members;
-        let nobody = |key: &GroupKey| !members.values().any(|member| member.serves(key.wanted));
+        let nobody = |key: &GroupKey, model: &Prepared| {
+            !members.values().any(|member| member.runs(key.wanted, model))
+        };
         let abandoned = self.queue.take(nobody).into_iter();
         abandoned.map(|(_, waiter)| Action::Tell(waiter, Turn::Gone)).collect()
     }
@@ -106,7 +174,7 @@ impl State {
             return actions;
         }
         while self.members.values().any(|member| member.is_free(now)) {
-            let Some((key, decision)) = self.decide(now) else { break };
+            let Some((key, order, decision)) = self.decide(now) else { break };
             if let (_, Some(id)) = decision
                 && let Some(member) = self.members.get_mut(&id)
                 && member.has_changed()
@@ -115,7 +183,8 @@ impl State {
             }
             match decision {
                 (Decision::Run(_), Some(member)) => {
-                    let Some(action) = self.start(&key, member, now, max_batch) else { break };
+                    let started = self.start(&key, order, member, now, max_batch);
+                    let Some(action) = started else { break };
                     actions.push(action);
                 }
                 (Decision::Load(_), Some(member)) => actions.extend(self.load(&key, member, now)),
@@ -126,25 +195,68 @@ impl State {
                 }
             }
         }
+        actions.extend(self.tidy(now));
         actions
     }
 
-    /// The first group for which something is to be done, and what.
-    fn decide(&self, now: Instant) -> Option<(GroupKey, (Decision, Option<MemberId>))> {
+    /// Lets go of what has had its day.
+    fn tidy(&mut self, now: Instant) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if self.retired.is_empty() {
+            return actions;
+        }
+        let queue = &self.queue;
+        for (id, member) in &mut self.members {
+            let waits = |segment: &SegmentId| queue.waits_for(segment);
+            if let Some((count, let_go)) = member.begin_tidying(&self.retired, waits, now) {
+                self.account.unloads += count as u64;
+                let device = member.device.clone();
+                actions.push(Action::Load { member: *id, device, model: None, let_go });
+            }
+        }
+        self.retire([]);
+        actions
+    }
+
+    /// A device has let go of what it was told to.
+    pub(crate) fn tidied(&mut self, id: MemberId) -> Vec<Action> {
+        if let Some(member) = self.members.get_mut(&id) {
+            member.loading = None;
+        }
+        Vec::new()
+    }
+
+    /// The first of a group that is not better off waiting for what another request computes.
+    fn next_of<'a>(&self, key: &GroupKey, group: &'a Group) -> Option<(Order, &'a Waiter)> {
+        let is_coming = |waiter: &Waiter| {
+            let Some(values) = &waiter.values else { return false };
+            values.trunks.iter().any(|value| {
+                let members = || self.members.values().filter(|m| m.runs(key.wanted, &group.model));
+                members().any(|member| member.is_computing(value))
+                    && !members().any(|member| member.has_value(&group.model, value, values))
+            })
+        };
+        let mut first = group.waiting.iter().take(LOOK_AHEAD);
+        first.find(|(_, waiter)| !is_coming(waiter)).map(|(order, waiter)| (*order, waiter))
+    }
+
+    /// The first group for which something is to be done, for which of its requests, and what.
+    fn decide(&self, now: Instant) -> Option<(GroupKey, Order, (Decision, Option<MemberId>))> {
         // Devices that take nothing more, so that an older request gets its model in.
         let mut draining: Vec<MemberId> = Vec::new();
         for key in self.queue.in_order() {
             let group = self.queue.group(key)?;
-            let avoid = group.waiting.first_key_value().and_then(|(_, waiter)| waiter.avoid);
+            let Some((order, waiter)) = self.next_of(key, group) else { continue };
+            let (avoid, values) = (waiter.avoid, waiter.values.as_deref());
             let waits = |segment: &SegmentId| self.queue.waits_for(segment);
             let serving: Vec<(MemberId, &Member)> = self
                 .members
                 .iter()
-                .filter(|(_, member)| member.serves(key.wanted))
+                .filter(|(_, member)| member.runs(key.wanted, &group.model))
                 .map(|(id, member)| (*id, member))
                 .collect();
             let view = |(id, member): &(MemberId, &Member)| {
-                let view = member.view(&group.model, avoid == Some(*id), waits, now);
+                let view = member.view(&group.model, values, avoid == Some(*id), waits, now);
                 View { free: view.free && !draining.contains(id), ..view }
             };
             let views: Vec<View> = serving.iter().map(view).collect();
@@ -158,41 +270,104 @@ impl State {
                         draining.extend(full.map(|(id, _)| *id));
                     }
                 }
-                Decision::Refuse => return Some((key.clone(), (Decision::Refuse, None))),
+                Decision::Refuse => return Some((key.clone(), order, (Decision::Refuse, None))),
                 decision @ (Decision::Run(index) | Decision::Load(index)) => {
                     let member = serving.get(index).map(|(id, _)| *id);
-                    return Some((key.clone(), (decision, member)));
+                    return Some((key.clone(), order, (decision, member)));
                 }
             }
         }
         None
     }
 
-    /// Takes what is next of a group, and more if it can go along.
+    /// Takes a request, and more if they can go along.
     fn start(
         &mut self,
         key: &GroupKey,
-        member: MemberId,
+        order: Order,
+        id: MemberId,
         now: Instant,
         max_batch: usize,
     ) -> Option<Action> {
-        let device = self.members.get_mut(&member)?;
-        let steady = device.options.steady;
-        let (host, kind) = (device.device.clone(), device.kind.clone());
-        let held = device.take(&key.segment, now)?;
-        let granted = Granted {
-            member,
-            device: host,
-            segment: key.segment,
-            loaded: held.loaded.clone(),
-            loaded_at: held.at,
+        if !self.members.get(&id)?.loaded.contains_key(&key.segment) {
+            return None;
+        }
+        let company = self.company(key, order, id);
+        if !company.is_empty() {
+            let mut parts = Vec::new();
+            for (order, key) in std::iter::once((order, key.clone())).chain(company) {
+                let waiter = self.queue.remove(&key, order)?;
+                let granted = self.grant(&key.segment, id, waiter.values.clone(), now)?;
+                parts.push((waiter, granted));
+            }
+            return Some(Action::Alongside(parts));
+        }
+        let group = self.queue.group(key)?;
+        let is_first = group.waiting.first_key_value().is_some_and(|(first, _)| *first == order);
+        let waiter = group.waiting.get(&order)?;
+        let (member, model) = (self.members.get(&id)?, &group.model);
+        let is_there = waiter.values.as_ref().is_some_and(|values| {
+            values.trunks.iter().any(|value| member.has_value(model, value, values))
+        });
+        let kind = member.kind.clone();
+        // What is there already is not computed again for the sake of a batch.
+        if is_first
+            && !is_there
+            && let Some(gathered) = self.proofs.gather(&mut self.queue, key, &kind, max_batch)
+        {
+            let granted = self.grant(&key.segment, id, None, now)?;
+            return Some(Action::Together(gathered, granted));
+        }
+        let waiter = self.queue.remove(key, order)?;
+        let granted = self.grant(&key.segment, id, waiter.values.clone(), now)?;
+        Some(Action::Alone(waiter, granted))
+    }
+
+    /// Others that wait for the same to be computed, and whose models are there.
+    fn company(&self, key: &GroupKey, order: Order, id: MemberId) -> Vec<(Order, GroupKey)> {
+        let find = || {
+            let waiter = self.queue.group(key)?.waiting.get(&order)?;
+            // One that a device failed under goes alone, so that it takes nobody along.
+            let value = waiter.trunks().first().filter(|_| waiter.avoid.is_none())?;
+            Some((value, self.members.get(&id)?))
+        };
+        let Some((value, member)) = find() else { return Vec::new() };
+        let may_come = |(other, other_key): &(Order, &GroupKey)| {
+            let group = self.queue.group(other_key);
+            let waiter = group.and_then(|group| group.waiting.get(other));
+            *other != order
+                && other_key.wanted == key.wanted
+                && member.loaded.contains_key(&other_key.segment)
+                && waiter.is_some_and(|waiter| waiter.avoid.is_none())
+        };
+        let others = self.queue.waiting_for(value).filter(may_come).take(COMPANY);
+        others.map(|(order, key)| (order, key.clone())).collect()
+    }
+
+    /// A slot of a device for a model that is loaded there.
+    fn grant(
+        &mut self,
+        route: &SegmentId,
+        id: MemberId,
+        values: Option<Arc<Values>>,
+        now: Instant,
+    ) -> Option<Granted> {
+        let member = self.members.get_mut(&id)?;
+        let (device, steady) = (member.device.clone(), member.options.steady);
+        let held = member.take(route, now)?;
+        let (model, loaded, loaded_at) = (held.model.clone(), held.loaded.clone(), held.at);
+        let there = values.as_ref().map(|values| member.engage(&model, values, now));
+        let there = Arc::new(there.unwrap_or_default());
+        Some(Granted {
+            member: id,
+            device,
+            model,
+            loaded,
+            loaded_at,
             steady,
             at: now,
-        };
-        let model = held.model.clone();
-        Some(match self.proofs.gather(&mut self.queue, key, &kind, max_batch) {
-            Some(gathered) => Action::Together(gathered, granted, model),
-            None => Action::Alone(self.queue.pop(key)?.1, granted),
+            values,
+            there,
         })
     }
 
@@ -200,9 +375,11 @@ impl State {
         let model = self.queue.group(key)?.model.clone();
         let queue = &self.queue;
         let member = self.members.get_mut(&id)?;
-        let unload = member.begin_load(&model, |segment| queue.waits_for(segment), now);
-        self.account.unloads += unload.len() as u64;
-        Some(Action::Load { member: id, device: member.device.clone(), model, unload })
+        let waits = |segment: &SegmentId| queue.waits_for(segment);
+        let (count, let_go) = member.begin_load(&model, &self.retired, waits, now);
+        self.account.unloads += count as u64;
+        let device = member.device.clone();
+        Some(Action::Load { member: id, device, model: Some(model), let_go })
     }
 
     /// Notes how a load ended.
@@ -233,8 +410,9 @@ impl State {
                 let reason = crate::pool::explain(&error);
                 match error.kind() {
                     ErrorKind::Caller => {
-                        let wrong =
-                            |key: &GroupKey| key.segment == model.id && key.wanted.choice == choice;
+                        let wrong = |key: &GroupKey, _: &Prepared| {
+                            key.segment == model.id && key.wanted.choice == choice
+                        };
                         let waiting = self.queue.take(wrong).into_iter();
                         actions.extend(waiting.map(|(_, waiter)| {
                             let error = DeviceError::caller(reason.clone());
@@ -274,20 +452,27 @@ impl State {
             self.refusals.clear();
         }
         self.refusals.insert((segment, choice), (now, reason.to_owned()));
-        let refused = |key: &GroupKey| key.segment == segment && key.wanted.choice == choice;
+        let refused =
+            |key: &GroupKey, _: &Prepared| key.segment == segment && key.wanted.choice == choice;
         let waiting = self.queue.take(refused).into_iter();
         waiting.map(|(_, waiter)| Action::Tell(waiter, Turn::Cannot(reason.to_owned()))).collect()
     }
 
     /// Gives a slot back.
     pub(crate) fn release(&mut self, granted: &Granted, used: &Used, now: Instant) -> Vec<Action> {
+        let mut actions = Vec::new();
         if let Some(member) = self.members.get_mut(&granted.member) {
-            member.give_back(&granted.segment, granted.loaded_at, used, now);
+            member.give_back(granted, used, now);
+            let tensors = member.cache.take_dropped();
+            if !tensors.is_empty() {
+                let let_go = LetGo { tensors, ..LetGo::default() };
+                actions.push(Action::Drop { device: member.device.clone(), let_go });
+            }
         }
-        match used {
-            Used::Badly(_) => self.refresh(),
-            Used::Well { .. } | Used::NotToSay => Vec::new(),
+        if matches!(used, Used::Badly(_)) {
+            actions.extend(self.refresh());
         }
+        actions
     }
 
     /// Since when a group can be served, if it can.

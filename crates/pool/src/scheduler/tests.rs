@@ -488,10 +488,7 @@ async fn a_device_that_offers_nothing_is_given_nothing() {
     assert!(matches!(told, Err(RunError::NoDevice(_))), "{told:?}");
     assert!(resting.log().is_empty());
     resting.offers(1.0);
-    while !scene
-        .scheduler
-        .serves(super::queue::Wanted { choice: crate::scripted::CHOICE, accelerated: false })
-    {
+    while !scene.scheduler.serves(super::queue::Wanted::new(crate::scripted::CHOICE, false)) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert!(is_right(&scene.run(&request(1, 3.0)).await.unwrap(), 3.0));

@@ -1,26 +1,20 @@
 //! A batch: requests of several callers in one run.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use holdfast_devices::{DeviceError, ErrorKind, Outcome, Program, RequestId, Returned};
-use tokio::time::Instant;
+use holdfast_devices::{DeviceError, ErrorKind, Outcome, Returned, SegmentId};
 
 use super::Scheduler;
 use super::proof::{Gathered, Verdict};
 use super::queue::Waiter;
 use super::turn::{Granted, Lease, Turn, Used};
 use crate::batch::{Inputs, Rows, same_bits, split};
-use crate::prepare::Prepared;
+use crate::program::{self, Answered, Asked, Ran};
 
 /// Runs a batch and answers everyone in it.
-pub(super) async fn run(
-    scheduler: Scheduler,
-    lease: Lease,
-    gathered: Gathered,
-    model: Arc<Prepared>,
-) {
+pub(super) async fn run(scheduler: Scheduler, lease: Lease, gathered: Gathered) {
+    let model = lease.granted.model.clone();
     let Some(rows) = &model.rows else { return };
     match gathered.prove {
         true => prove(&scheduler, lease, gathered, rows).await,
@@ -34,15 +28,15 @@ async fn answer(scheduler: &Scheduler, mut lease: Lease, gathered: Gathered, row
     let (waiters, sizes, inputs) = apart(members);
     let total: usize = sizes.iter().sum();
     let merged = rows.merge(&inputs.iter().map(AsRef::as_ref).collect::<Vec<_>>());
-    let result = program(&lease.granted, merged).await;
+    let result = run_alone(&lease.granted, &merged, None).await;
     scheduler.state().account.batch(waiters.len(), total);
     match result {
-        Ok((outcome, took)) => match split(&outcome.outputs, &sizes) {
+        Ok((answered, mut ran)) => match split(&answered.outcome.outputs, &sizes) {
             Some(parts) => {
-                lease.used = Used::Well { requests: waiters.len(), busy: busy(&outcome) };
+                lease.used = Used::well(waiters.len(), &mut ran);
                 let granted = free(lease);
                 for (waiter, outputs) in waiters.into_iter().zip(parts) {
-                    tell(waiter, &granted, total, Ok((with(&outcome, outputs), took)));
+                    tell(waiter, &granted, total, Ok(with(&answered, outputs)));
                 }
             }
             // It gave rows when it was proven; now it does not, so it is not asked again.
@@ -74,9 +68,9 @@ async fn prove(scheduler: &Scheduler, lease: Lease, gathered: Gathered, rows: &R
         return;
     };
     let merged = rows.merge(&inputs.iter().map(AsRef::as_ref).collect::<Vec<_>>());
-    match program(&lease.granted, merged).await {
-        Ok((outcome, _)) => {
-            let same = split(&outcome.outputs, &sizes).is_some_and(|parts| {
+    match run_alone(&lease.granted, &merged, None).await {
+        Ok((answered, _)) => {
+            let same = split(&answered.outcome.outputs, &sizes).is_some_and(|parts| {
                 parts.iter().zip(&alone).all(|(part, alone)| same_bits(part, alone))
             });
             open.verdict = Some(if same { Verdict::Holds } else { Verdict::Differs });
@@ -98,26 +92,25 @@ async fn one_by_one(
 ) -> Option<(Lease, Vec<Vec<Returned>>)> {
     let mut outputs = Vec::new();
     let mut failed = Vec::new();
-    let mut time = Duration::ZERO;
+    let mut steps: Vec<(SegmentId, Duration)> = Vec::new();
     for ((waiter, inputs), &size) in waiters.into_iter().zip(inputs).zip(sizes) {
         if waiter.turn.is_closed() {
             continue;
         }
-        let result = program(&lease.granted, inputs.as_ref().clone()).await;
-        match &result {
-            Ok((outcome, _)) => {
-                time += busy(outcome);
-                outputs.push(outcome.outputs.clone());
-                tell(waiter, &lease.granted, size, result);
+        match run_alone(&lease.granted, inputs, None).await {
+            Ok((answered, ran)) => {
+                steps.extend(ran.steps);
+                outputs.push(answered.outcome.outputs.clone());
+                tell(waiter, &lease.granted, size, Ok(answered));
             }
             Err(error) => {
-                lease.used = Used::of(error, &lease.granted);
-                failed.push((waiter, size, result));
+                lease.used = Used::of(&error, &lease.granted);
+                failed.push((waiter, size, Err(error)));
             }
         }
     }
     if failed.is_empty() {
-        lease.used = Used::Well { requests: outputs.len(), busy: time };
+        lease.used = Used::Well { requests: outputs.len(), steps, kept: Vec::new() };
         // Those who left were not computed, so there is nothing to compare with.
         return (outputs.len() == sizes.len()).then_some((lease, outputs));
     }
@@ -129,12 +122,12 @@ async fn one_by_one(
 }
 
 /// Gives the slot back before anybody is told: those who come back must not find it taken.
-fn free(lease: Lease) -> Granted {
+pub(super) fn free(lease: Lease) -> Granted {
     lease.granted.clone()
 }
 
 /// Whether the device was lost under it, and not the request was refused.
-fn is_lost(kind: ErrorKind) -> bool {
+pub(super) fn is_lost(kind: ErrorKind) -> bool {
     match kind {
         ErrorKind::StateLost | ErrorKind::Protocol | ErrorKind::Timeout | ErrorKind::Busy => true,
         ErrorKind::Caller | ErrorKind::Device | ErrorKind::Memory | ErrorKind::Cancelled => false,
@@ -166,50 +159,31 @@ fn apart(members: Vec<(Waiter, usize, Arc<Inputs>)>) -> Apart {
     apart
 }
 
-fn tell(
+pub(super) fn tell(
     waiter: Waiter,
     granted: &Granted,
     rows: usize,
-    result: Result<(Outcome, Duration), DeviceError>,
+    result: Result<Answered, DeviceError>,
 ) {
     // Whoever has left does not want to know.
     let _ = waiter.turn.send(Turn::Ran { granted: granted.clone(), rows, result });
 }
 
-fn with(outcome: &Outcome, outputs: Vec<Returned>) -> Outcome {
-    Outcome {
-        outputs,
-        steps: outcome.steps.clone(),
-        queued: outcome.queued,
-        device: outcome.device.clone(),
-    }
+fn with(answered: &Answered, outputs: Vec<Returned>) -> Answered {
+    let outcome = Outcome { outputs, ..answered.outcome.clone() };
+    Answered { outcome, ..answered.clone() }
 }
 
-/// How long the engine was at it.
-pub(crate) fn busy(outcome: &Outcome) -> Duration {
-    outcome.steps.iter().map(|step| step.run + step.readback).sum()
-}
-
-/// Runs a model once with what was granted.
-pub(crate) async fn program(
+/// Runs a request with what was granted, within a time.
+pub(crate) async fn run_alone(
     granted: &Granted,
-    inputs: Inputs,
-) -> Result<(Outcome, Duration), DeviceError> {
-    run_within(granted, inputs, None).await
-}
-
-/// The same, within a time.
-pub(crate) async fn run_within(
-    granted: &Granted,
-    inputs: Inputs,
+    inputs: &Inputs,
     deadline: Option<Duration>,
-) -> Result<(Outcome, Duration), DeviceError> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let outputs = granted.loaded.outputs.iter().map(|output| output.name.clone());
-    let program = Program::single("", granted.segment, inputs, outputs);
-    let request = RequestId(format!("pool-{number}"));
-    let started = Instant::now();
-    let outcome = granted.device.run(Program { request, deadline, ..program }).await?;
-    Ok((outcome, started.elapsed()))
+) -> Result<(Answered, Ran), DeviceError> {
+    let (model, values, there) = (&granted.model, granted.values.as_deref(), &granted.there);
+    let asked = Asked { model, inputs, values, there };
+    let mut ran = program::run(granted.device.as_ref(), &[asked], deadline).await?;
+    let nothing = || DeviceError::new(ErrorKind::Device, "nothing was answered");
+    let answered = ran.answers.pop().ok_or_else(nothing)?;
+    Ok((answered, ran))
 }

@@ -3,18 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_devices::{DeviceError, Loaded, Outcome, SegmentId};
+use holdfast_devices::{DeviceError, Loaded, SegmentId};
 use tokio::time::Instant;
 
 use super::Scheduler;
 use super::member::{Host, MemberId};
+use crate::program::{Answered, Kept, Ran, There};
+use crate::route::Prepared;
+use crate::values::Values;
 
 /// What a request that waits is told.
 pub(crate) enum Turn {
     /// It runs on its own, with this.
     Run(Lease),
     /// It ran with others.
-    Ran { granted: Granted, rows: usize, result: Result<(Outcome, Duration), DeviceError> },
+    Ran { granted: Granted, rows: usize, result: Result<Answered, DeviceError> },
     /// The model cannot be had on this choice.
     Cannot(String),
     /// The model is wrong everywhere.
@@ -28,7 +31,7 @@ pub(crate) enum Turn {
 pub(crate) struct Granted {
     pub(crate) member: MemberId,
     pub(crate) device: Arc<dyn Host>,
-    pub(crate) segment: SegmentId,
+    pub(crate) model: Arc<Prepared>,
     pub(crate) loaded: Arc<Loaded>,
     /// Since when the model is there.
     pub(crate) loaded_at: Instant,
@@ -36,13 +39,23 @@ pub(crate) struct Granted {
     pub(crate) steady: bool,
     /// When the request's turn came.
     pub(crate) at: Instant,
+    /// What the request computes on its way, where other models may need that too.
+    pub(crate) values: Option<Arc<Values>>,
+    /// What of it the device has; it is kept there until the slot is given back.
+    pub(crate) there: Arc<There>,
 }
 
 /// How a slot was used.
 #[derive(Debug)]
 pub(crate) enum Used {
-    /// So many requests took the engine so long.
-    Well { requests: usize, busy: Duration },
+    /// So many requests were answered.
+    Well {
+        requests: usize,
+        /// How long the engine took for each segment.
+        steps: Vec<(SegmentId, Duration)>,
+        /// What the device has kept.
+        kept: Vec<Kept>,
+    },
     /// The device failed.
     Badly(holdfast_devices::ErrorKind),
     /// It says nothing about the device.
@@ -50,6 +63,12 @@ pub(crate) enum Used {
 }
 
 impl Used {
+    /// Requests were answered by a program.
+    pub(crate) fn well(requests: usize, ran: &mut Ran) -> Used {
+        let (steps, kept) = (std::mem::take(&mut ran.steps), std::mem::take(&mut ran.kept));
+        Used::Well { requests, steps, kept }
+    }
+
     /// What an error says about the device that gave it.
     pub(crate) fn of(error: &DeviceError, granted: &Granted) -> Used {
         use holdfast_devices::ErrorKind;

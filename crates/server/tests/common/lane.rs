@@ -179,6 +179,7 @@ pub(crate) fn outcome(request: u64, dtype: &str, dims: &[u64], byte_len: u64) ->
         outputs: vec![OutputTensor { step: 0, name: "y".into(), value }],
         queued_ms: 0.0,
         steps: vec![StepTiming { run_ms: 1.0, readback_ms: 0.0 }],
+        kept: vec![],
     }
 }
 

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use super::TensorSharingManager;
 use super::register::{Declaration, NewTensor, checked_byte_len};
 use crate::error::SharingError;
-use crate::gather;
 use crate::key::Key;
 use crate::slots::{Content, Flags, Record, TensorId};
 use crate::storage::Place;
@@ -71,13 +70,9 @@ impl TensorSharingManager {
         let layout = self.layout(slot);
         let record = self.slots.record(root);
         let is_view = root != slot;
-        let bits = record.dtype.bits().unwrap_or(8) as usize;
         let content = match &record.content {
             Content::Host(bytes) if !is_view => Departing::Host(bytes.clone()),
-            Content::Host(bytes) => Departing::Host(
-                gather::slice(&layout, bits, bytes)
-                    .unwrap_or_else(|| gather::copy(&layout, bits, bytes).into()),
-            ),
+            Content::Host(bytes) => Departing::Host(layout.read(record.dtype, bytes)),
             Content::Device(name) => {
                 Departing::Device { name: name.clone(), window: is_view.then(|| layout.clone()) }
             }

@@ -95,6 +95,12 @@ fn to_lane() -> Vec<Value> {
                 segment: segment.clone(),
                 graph: blob("aa", 1234),
                 weights: vec![blob("bb", 90_000_000), blob("cc", 1024)],
+                lifted: vec![LiftedWeight {
+                    input: "embedding".into(),
+                    blob: blob("dd", 2048),
+                    dtype: "f16".into(),
+                    dims: vec![32, 32],
+                }],
                 dims: [("batch_size".to_owned(), 1)].into(),
                 warm_up: vec![TensorShape {
                     name: "ids".into(),
@@ -159,6 +165,11 @@ fn from_lane() -> Vec<Value> {
                 outputs,
                 queued_ms: 0.25,
                 steps: vec![StepTiming { run_ms: 1.5, readback_ms: 0.5 }],
+                kept: vec![KeptTensor {
+                    tensor: "past \"ü\"".into(),
+                    dtype: "f16".into(),
+                    dims: vec![1, 2, 64],
+                }],
             },
             body,
         ),
@@ -169,6 +180,7 @@ fn from_lane() -> Vec<Value> {
                     segments: 1,
                     tensors: 2,
                     tensor_bytes: 64,
+                    lifted_bytes: 2048,
                     unacknowledged: 1,
                     cache_bytes: 90_001_024,
                     downloaded_bytes: 90_000_000,

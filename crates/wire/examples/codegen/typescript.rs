@@ -41,6 +41,7 @@ pub(crate) fn types() -> String {
         LoadPhase,
         WeightTraffic,
         OutputTensor,
+        KeptTensor,
         StepTiming,
         LaneStats,
         ErrorKind,
@@ -56,6 +57,7 @@ pub(crate) fn types() -> String {
         PowerInfo,
         Resume,
         BlobRef,
+        LiftedWeight,
         TensorShape,
         TensorSlice,
     );

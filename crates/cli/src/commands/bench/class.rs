@@ -6,13 +6,7 @@ use holdfast_server::ClientError;
 
 /// The class, by the names that the pool's own figures have.
 pub(super) fn class(error: &anyhow::Error) -> &'static str {
-    let here = error.downcast_ref::<RunError>().map(|error| match error {
-        RunError::Device(error) => of_kind(error.kind()),
-        RunError::NoDevice(_) => "no_device",
-        RunError::Failed(_) => "failed",
-        RunError::Expired(_) => "timeout",
-        RunError::Full { .. } => "full",
-    });
+    let here = error.downcast_ref::<RunError>().map(RunError::class);
     let there = error.downcast_ref::<ClientError>().map(|error| match error {
         ClientError::Refused { status, message } => refused(status.as_u16(), message),
         ClientError::Connect { .. } | ClientError::Http(_) | ClientError::Answer(_) => "connection",
@@ -20,36 +14,12 @@ pub(super) fn class(error: &anyhow::Error) -> &'static str {
     here.or(there).unwrap_or("other")
 }
 
-const KINDS: [ErrorKind; 8] = [
-    ErrorKind::Caller,
-    ErrorKind::Device,
-    ErrorKind::Timeout,
-    ErrorKind::Memory,
-    ErrorKind::Cancelled,
-    ErrorKind::Busy,
-    ErrorKind::StateLost,
-    ErrorKind::Protocol,
-];
-
-fn of_kind(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Caller => "caller",
-        ErrorKind::Device => "device",
-        ErrorKind::Timeout => "timeout",
-        ErrorKind::Memory => "memory",
-        ErrorKind::Cancelled => "cancelled",
-        ErrorKind::Busy => "busy",
-        ErrorKind::StateLost => "state_lost",
-        ErrorKind::Protocol => "protocol",
-    }
-}
-
 /// A server says the class by its status, and the kind of a device's error by how it begins.
 fn refused(status: u16, message: &str) -> &'static str {
     match status {
         422 => {
-            let kind = KINDS.into_iter().find(|kind| message.starts_with(&format!("{kind}: ")));
-            kind.map_or("device", of_kind)
+            let is_it = |kind: &ErrorKind| message.starts_with(&format!("{kind}: "));
+            ErrorKind::ALL.into_iter().find(is_it).unwrap_or(ErrorKind::Device).name()
         }
         429 => "full",
         503 if message.starts_with("it was running on") => "failed",
@@ -67,7 +37,7 @@ mod tests {
 
     #[test]
     fn a_device_error_has_the_same_class_here_and_through_a_server() {
-        for kind in KINDS {
+        for kind in ErrorKind::ALL {
             let error = RunError::from(DeviceError::new(kind, "it was so"));
             let there = refused(422, &error.to_string());
             assert_eq!(class(&error.into()), there);

@@ -5,19 +5,20 @@ use holdfast_devices::ModelKind;
 use holdfast_graph::{DataType, Dim, Model, Tensor, Value};
 
 /// Sizes for what a model leaves open.
-pub(super) struct Sizes<'a> {
-    pub(super) batch: usize,
-    pub(super) tokens: usize,
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes<'a> {
+    pub(crate) batch: usize,
+    pub(crate) tokens: usize,
     /// Those that the user gave.
-    pub(super) dims: &'a [(String, usize)],
+    pub(crate) dims: &'a [(String, usize)],
 }
 
 /// What one request is fed.
-pub(super) struct Feed {
-    pub(super) tensors: Vec<(String, Tensor)>,
+pub(crate) struct Feed {
+    pub(crate) tensors: Vec<(String, Tensor)>,
     /// What that is, for people.
-    pub(super) fed: Vec<String>,
-    pub(super) kind: ModelKind,
+    pub(crate) fed: Vec<String>,
+    pub(crate) kind: ModelKind,
 }
 
 /// Elements that an input may have: more is a size that was not meant.
@@ -29,6 +30,16 @@ const LEAST_VOCABULARY: usize = 256;
 
 /// Makes an input for each that the model declares.
 pub(super) fn feed(model: &Model, role: &str, sizes: &Sizes<'_>) -> anyhow::Result<Feed> {
+    feed_round(model, role, sizes, 0)
+}
+
+/// The same with other ids and other noise for every round.
+pub(crate) fn feed_round(
+    model: &Model,
+    role: &str,
+    sizes: &Sizes<'_>,
+    round: u64,
+) -> anyhow::Result<Feed> {
     let declared = model.inputs();
     let named = |name: &String| {
         let dims = declared.iter().filter_map(|value| value.dims.as_ref()).flatten();
@@ -41,7 +52,7 @@ pub(super) fn feed(model: &Model, role: &str, sizes: &Sizes<'_>) -> anyhow::Resu
     for value in &declared {
         let context = || format!("no input can be made for `{}`", value.name);
         let dims = sizes.of(value).with_context(context)?;
-        let (tensor, what) = make(model, value, &dims).with_context(context)?;
+        let (tensor, what) = make(model, value, &dims, round).with_context(context)?;
         let dims: Vec<String> = dims.iter().map(ToString::to_string).collect();
         let (name, dtype) = (&value.name, tensor.dtype());
         feed.fed.push(format!("{name} {dtype}[{}] {what}", dims.join(", ")));
@@ -102,7 +113,12 @@ impl Sizes<'_> {
 }
 
 /// Numbers for an input, and what they are.
-fn make(model: &Model, value: &Value, dims: &[usize]) -> anyhow::Result<(Tensor, String)> {
+fn make(
+    model: &Model,
+    value: &Value,
+    dims: &[usize],
+    round: u64,
+) -> anyhow::Result<(Tensor, String)> {
     let Some(dtype) = value.dtype else { bail!("the model does not say its type") };
     let name = value.name.to_lowercase();
     let count: usize = dims.iter().product();
@@ -119,7 +135,7 @@ fn make(model: &Model, value: &Value, dims: &[usize]) -> anyhow::Result<(Tensor,
             }
             () if name == "sr" => (vec![16_000; count], "the rate of 16000 Hz".into()),
             () => (
-                numbers(count).map(|n| (n % below as u64) as i64).collect(),
+                numbers(count, round).map(|n| (n % below as u64) as i64).collect(),
                 match rows {
                     Some(_) => format!("ids below {below}"),
                     None => format!("numbers below {below}"),
@@ -134,7 +150,7 @@ fn make(model: &Model, value: &Value, dims: &[usize]) -> anyhow::Result<(Tensor,
     }
     // A cache or a state is empty at first.
     let is_state = name.starts_with("past") || ["state", "h", "c"].contains(&name.as_str());
-    let noise = || numbers(count).map(|number| (number % 2001) as f32 / 1000.0 - 1.0);
+    let noise = || numbers(count, round).map(|number| (number % 2001) as f32 / 1000.0 - 1.0);
     Ok(match dtype {
         DataType::F32 if !is_state => {
             (Tensor::from_slice(dims, &noise().collect::<Vec<_>>())?, "noise in -1…1".into())
@@ -187,9 +203,9 @@ fn kind(declared: &[Value], role: &str) -> ModelKind {
     }
 }
 
-/// The same numbers every time.
-fn numbers(count: usize) -> impl Iterator<Item = u64> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+/// The same numbers every time, and others in every round.
+fn numbers(count: usize, round: u64) -> impl Iterator<Item = u64> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(2 * round + 1);
     (0..count).map(move |_| {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -261,6 +277,18 @@ mod tests {
                 "attention_mask i64[2, 17] ones",
             ]
         );
+    }
+
+    #[test]
+    fn every_round_has_other_ids_and_the_same_sizes() {
+        let sizes = Sizes { batch: 2, tokens: 16, dims: &[] };
+        let ids = |round| {
+            let fed = feed_round(&small("bert"), "model", &sizes, round).unwrap();
+            (fed.fed, fed.tensors[0].1.to_vec::<i64>().unwrap())
+        };
+        assert_eq!(ids(1), ids(1));
+        assert_eq!(ids(1).0, ids(2).0);
+        assert_ne!(ids(1).1, ids(2).1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `holdfast bench`: how fast models run here, for users. It measures and judges nothing.
 
 mod class;
-mod feed;
+pub(crate) mod feed;
 mod latencies;
 mod measure;
 mod report;
@@ -57,6 +57,9 @@ fn prepare(store: &Store, name: &str, args: &BenchArgs) -> anyhow::Result<(Fed, 
         inputs: tensors,
         choices: args.device.clone(),
         priority: Priority::Normal,
+        // The same inputs come again and again: what is kept of them must not count as speed.
+        share: false,
+        namespace: String::new(),
         deadline: None,
     };
     Ok((Fed { model: name.to_owned(), inputs: fed }, request))

@@ -1,16 +1,15 @@
-//! Which model a loaded segment is.
+//! Which model a graph is of.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_devices::Segment;
 use holdfast_models::Store;
 use holdfast_pool::Metrics;
 
-/// Knows the models that segments were made from.
+/// Knows the models of graphs.
 pub(super) struct Names {
     store: Store,
     known: BTreeMap<String, String>,
-    /// Segments that were looked for and not found: of models that are gone, or bound to sizes.
+    /// Graphs that were looked for and not found: of models that are gone.
     unknown: BTreeSet<String>,
 }
 
@@ -19,19 +18,19 @@ impl Names {
         Names { store, known: BTreeMap::new(), unknown: BTreeSet::new() }
     }
 
-    /// The names of the segments that are loaded, as far as the store tells. It is read again only
-    /// when a segment appears that was not there before.
+    /// The names of the graphs that are loaded, as far as the store tells. It is read again only
+    /// when a graph appears that was not there before.
     pub(super) fn of(&mut self, metrics: &Metrics) -> anyhow::Result<BTreeMap<String, String>> {
         let loaded = metrics.devices.iter().flat_map(|device| {
-            let ready = device.models.iter().map(|model| &model.segment);
-            ready.chain(&device.loading)
+            let ready = device.models.iter().map(|model| &model.graph);
+            ready.chain(&device.loading_graph)
         });
         let new: Vec<&String> = loaded
-            .filter(|id| !self.known.contains_key(*id) && !self.unknown.contains(*id))
+            .filter(|graph| !self.known.contains_key(*graph) && !self.unknown.contains(*graph))
             .collect();
         if !new.is_empty() {
             self.known = read(&self.store)?;
-            let unknown = new.into_iter().filter(|id| !self.known.contains_key(*id));
+            let unknown = new.into_iter().filter(|graph| !self.known.contains_key(*graph));
             self.unknown.extend(unknown.cloned());
         }
         Ok(self.known.clone())
@@ -53,9 +52,6 @@ fn read(store: &Store) -> anyhow::Result<BTreeMap<String, String>> {
             names.entry(component.graph.graph.to_string()).or_default().insert(name);
         }
     }
-    let named = store.derivations()?.into_iter().filter_map(|(from, graph)| {
-        let names = names.get(&from)?.iter().cloned().collect::<Vec<_>>().join(" = ");
-        Some((Segment::new(graph).id().to_string(), names))
-    });
-    Ok(named.collect())
+    let joined = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(" = ");
+    Ok(names.into_iter().map(|(graph, names)| (graph, joined(names))).collect())
 }

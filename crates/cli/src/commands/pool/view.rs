@@ -15,7 +15,7 @@ pub(super) struct View {
     pub(super) metrics: Metrics,
     /// Everything that joined, also what no model has asked for.
     pub(super) lanes: Vec<LaneStatus>,
-    /// Names of segments.
+    /// Names of models, by their graphs.
     pub(super) names: BTreeMap<String, String>,
 }
 
@@ -50,19 +50,21 @@ impl View {
     }
 
     fn models(&self) -> Vec<String> {
-        let name = |id: &String| match self.names.get(id) {
-            Some(name) => name.clone(),
-            None => format!("segment {}", id.chars().take(12).collect::<String>()),
+        let name = |graph: Option<&String>, segment: &str| {
+            let known = graph.and_then(|graph| self.names.get(graph));
+            known.cloned().unwrap_or_else(|| format!("segment {segment}"))
         };
         let mut rows = Vec::new();
         for device in &self.metrics.devices {
             for model in &device.models {
                 let state = if model.in_use > 0 { "running" } else { "ready" };
-                let cells = [device.name.clone(), name(&model.segment), state.to_owned()];
-                rows.push(cells.into_iter().chain([bytes(model.bytes)]).collect());
+                let name = name(Some(&model.graph), &model.segment) + &sizes(&model.dims);
+                let cells = [device.name.clone(), name, state.to_owned(), bytes(model.bytes)];
+                rows.push(cells.into());
             }
-            if let Some(id) = &device.loading {
-                let cells = [device.name.clone(), name(id), "loading".to_owned(), String::new()];
+            if let Some(segment) = &device.loading {
+                let name = name(device.loading_graph.as_ref(), segment);
+                let cells = [device.name.clone(), name, "loading".to_owned(), String::new()];
                 rows.push(cells.into());
             }
         }
@@ -129,10 +131,31 @@ impl View {
                     plural(models.unloads as usize, "unload"),
                 ),
             ),
+            ("sharing", self.sharing()),
             ("failovers", failovers.to_string()),
             ("errors", listed(errors)),
         ];
         lines.into_iter().map(|(what, text)| format!("{what:<9}  {text}")).collect()
+    }
+
+    /// What devices keep for models that have something in common.
+    fn sharing(&self) -> String {
+        let kept = self.metrics.devices.iter().map(|device| device.kept);
+        let (mut tensors, mut held, mut hits, mut misses) = (0, 0, 0, 0);
+        for one in kept {
+            (tensors, held) = (tensors + one.tensors, held + one.bytes);
+            (hits, misses) = (hits + one.hits, misses + one.misses);
+        }
+        let text = format!(
+            "{} kept ({}); looked for {} times, found {hits}",
+            plural(tensors, "tensor"),
+            bytes(held),
+            hits + misses,
+        );
+        match self.metrics.refused_plans.len() {
+            0 => text,
+            count => format!("{text}; {} refused, see --json", plural(count, "plan")),
+        }
     }
 
     fn times(&self) -> Vec<String> {
@@ -154,6 +177,15 @@ impl View {
         let rows = rows.into_iter().map(row).collect();
         table_lines(&["time in", "p50", "p95", "p99", "longest"], 1, rows)
     }
+}
+
+/// The sizes that a model was made for, which tell it from the same model for others.
+fn sizes(dims: &BTreeMap<String, usize>) -> String {
+    if dims.is_empty() {
+        return String::new();
+    }
+    let each: Vec<String> = dims.iter().map(|(name, size)| format!("{name} {size}")).collect();
+    format!(" ({})", each.join(", "))
 }
 
 fn of_batches(batches: &Batches) -> String {
@@ -211,7 +243,7 @@ pub(super) fn span(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use holdfast_pool::{
-        Connections, LoadedModel, ModelMetrics, QueueMetrics, Throughput, TimesMetrics,
+        Connections, KeptMetrics, LoadedModel, ModelMetrics, QueueMetrics, Throughput, TimesMetrics,
     };
 
     use super::*;
@@ -228,8 +260,11 @@ mod tests {
             in_flight: 0,
             models: vec![],
             loading: None,
+            loading_graph: None,
             model_bytes: 0,
             model_bytes_limit: 12_600_000_000,
+            weight_bytes: 0,
+            kept: KeptMetrics::default(),
         };
         let metrics = Metrics {
             uptime_seconds: 3.9,
@@ -242,6 +277,7 @@ mod tests {
             models: ModelMetrics::default(),
             failovers: 0,
             errors: BTreeMap::new(),
+            refused_plans: vec![],
             fleet: Default::default(),
         };
         let origin = "http://127.0.0.1:8765".to_owned();
@@ -251,8 +287,11 @@ mod tests {
     fn busy() -> View {
         let mut view = empty();
         let metrics = &mut view.metrics;
-        let loaded = |segment: &str, bytes, in_use| LoadedModel {
+        let loaded = |segment: &str, graph: &str, bytes, in_use| LoadedModel {
             segment: segment.to_owned(),
+            graph: graph.to_owned(),
+            dims: BTreeMap::new(),
+            shared: false,
             bytes,
             in_use,
         };
@@ -263,9 +302,14 @@ mod tests {
             adapter: "apple metal-3".to_owned(),
             accelerated: true,
             in_flight: 2,
-            models: vec![loaded("aaaaaaaaaa", 90_300_000, 2), loaded("bbbbbbbbbb", 1000, 0)],
+            models: vec![
+                loaded("aaaaaaaaaa", "minilm", 90_300_000, 2),
+                loaded("bbbbbbbbbb", "of a model that is gone", 1000, 0),
+            ],
             model_bytes: 90_301_000,
             model_bytes_limit: 2_000_000_000,
+            weight_bytes: 0,
+            kept: KeptMetrics::default(),
             ..metrics.devices[0].clone()
         };
         let loading = DeviceMetrics {
@@ -276,6 +320,7 @@ mod tests {
             in_flight: 0,
             models: vec![],
             loading: Some("aaaaaaaaaa".to_owned()),
+            loading_graph: Some("minilm".to_owned()),
             model_bytes: 0,
             ..lane.clone()
         };
@@ -286,7 +331,19 @@ mod tests {
             loading: None,
             ..loading.clone()
         };
-        metrics.devices.extend([lane, loading, away]);
+        // For each length of its inputs, WebNN has a graph of its own.
+        let of_length = |segment, length, in_use| LoadedModel {
+            dims: [("batch".to_owned(), 1), ("tokens".to_owned(), length)].into(),
+            ..loaded(segment, &format!("minilm for {length}"), 90_300_000, in_use)
+        };
+        let fixed = DeviceMetrics {
+            name: "chrome-5/webnn".to_owned(),
+            backend: "webnn".to_owned(),
+            models: vec![of_length("cccccccccc", 8, 0), of_length("dddddddddd", 32, 1)],
+            ..loading.clone()
+        };
+        let fixed = DeviceMetrics { in_flight: 1, loading: None, loading_graph: None, ..fixed };
+        metrics.devices.extend([lane, loading, away, fixed]);
         metrics.uptime_seconds = 3725.0;
         metrics.connections = Connections {
             current: 4,
@@ -325,7 +382,9 @@ mod tests {
         metrics.models = ModelMetrics { loads: 3, failed_loads: 1, unloads: 1 };
         metrics.failovers = 4;
         metrics.errors = [("timeout", 1), ("memory", 2)].map(|(c, n)| (c.to_owned(), n)).into();
-        view.names.insert("aaaaaaaaaa".to_owned(), "all-MiniLM-L6-v2".to_owned());
+        for graph in ["minilm", "minilm for 8", "minilm for 32"] {
+            view.names.insert(graph.to_owned(), "all-MiniLM-L6-v2".to_owned());
+        }
         let lane = |name: &str, connected| LaneStatus {
             name: name.to_owned(),
             backend: "webnn".to_owned(),
@@ -365,6 +424,7 @@ mod tests {
         devices    1 there, 0 at work, 0 % of their room in use; at most 1 at once, 0 gone
         batches    none yet; 0 kinds proven to keep every row's bits, 0 not
         models     0 loads, 0 failed, 0 unloads to make room
+        sharing    0 tensors kept (0 B); looked for 0 times, found 0
         failovers  0
         errors     none
 
@@ -386,18 +446,22 @@ mod tests {
         chrome-2/webgpu  busy          yes          2 of 2     90.3 MB of 2.0 GB  Chrome 147.0   apple metal-3
         chrome-3/wasm    loading       no           0 of 2     0 B of 2.0 GB      Chrome 147.0   WebAssembly on 4 of 8 cores
         firefox-1/wasm   away          no           0 of 2     0 B of 2.0 GB      Firefox 153.0  WebAssembly on 4 of 8 cores
+        chrome-5/webnn   busy          no           1 of 2     0 B of 2.0 GB      Chrome 147.0   WebAssembly on 4 of 8 cores
         chrome-4/webnn   not used yet  ?            -          -                  Chrome 147.0   WebNN, asked for npu
 
-        on               model               state    weights
-        chrome-2/webgpu  all-MiniLM-L6-v2    running  90.3 MB
-        chrome-2/webgpu  segment bbbbbbbbbb  ready     1.0 kB
-        chrome-3/wasm    all-MiniLM-L6-v2    loading
+        on               model                                  state    weights
+        chrome-2/webgpu  all-MiniLM-L6-v2                       running  90.3 MB
+        chrome-2/webgpu  segment bbbbbbbbbb                     ready     1.0 kB
+        chrome-3/wasm    all-MiniLM-L6-v2                       loading
+        chrome-5/webnn   all-MiniLM-L6-v2 (batch 1, tokens 8)   ready    90.3 MB
+        chrome-5/webnn   all-MiniLM-L6-v2 (batch 1, tokens 32)  running  90.3 MB
 
         queue      7 waiting (high 1, normal 4, low 2), the oldest for 12.3 ms; 9 of 16384 accepted
         answered   1234 in all, 45.7 per second over the last minute
         devices    4 there, 2 at work, 25 % of their room in use; at most 5 at once, 1 gone
         batches    12 with 96 requests, 96 rows; 1 kind proven to keep every row's bits, 2 not
         models     3 loads, 1 failed, 1 unload to make room
+        sharing    0 tensors kept (0 B); looked for 0 times, found 0
         failovers  4
         errors     memory 2, timeout 1
 

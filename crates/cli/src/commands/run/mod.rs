@@ -49,7 +49,7 @@ async fn run_all(
     args: &RunArgs,
 ) -> anyhow::Result<Report> {
     let before = process_memory();
-    let mut models = Vec::new();
+    let mut asked = Vec::new();
     for Chosen { manifest, component } in chosen {
         let name = &manifest.name;
         let mut sidecars = Sidecars::default();
@@ -66,15 +66,23 @@ async fn run_all(
             inputs: prepared.tensors.clone(),
             choices: args.device.clone(),
             priority: args.priority,
+            share: !args.no_share,
+            namespace: String::new(),
             deadline: args.deadline,
         };
+        asked.push((name, manifest, component, sidecars, prepared, request));
+    }
+    let requests: Vec<Request> = asked.iter().map(|asked| asked.5.clone()).collect();
+    place.bring_together(&requests).await;
+    let mut models = Vec::new();
+    for (name, manifest, component, sidecars, prepared, request) in asked {
         let runs = repeat(place, &request, args.repeat)
             .await
             .with_context(|| format!("cannot run `{name}`"))?;
         models.push(ModelReport::new(manifest, component, &sidecars, prepared, runs, args)?);
     }
     let here = matches!(place, Place::Here { .. });
-    let memory = Memory::new(before, process_memory().filter(|_| here), &models);
+    let memory = Memory::new(before, process_memory().filter(|_| here), &models, place.held());
     Ok(Report { models, memory })
 }
 

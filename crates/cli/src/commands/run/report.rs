@@ -10,7 +10,7 @@ use holdfast_devices::{DeviceInfo, ProcessMemory, Returned};
 use holdfast_graph::{DataType, Tensor};
 use holdfast_models::input::{Labels, Pooling, PoolingMode, Prepared, Scored, Sidecars, npy, pool};
 use holdfast_models::{Component, Manifest};
-use holdfast_pool::PassedOver;
+use holdfast_pool::{PassedOver, Reused};
 use serde_json::{Value, json};
 
 use super::Runs;
@@ -36,6 +36,7 @@ pub(super) struct ModelReport {
     weight_bytes: u64,
     new_weight_bytes: u64,
     times: Vec<Duration>,
+    reused: Reused,
     truncated: Vec<usize>,
     outputs: Vec<Returned>,
     embeddings: Option<Tensor>,
@@ -76,6 +77,7 @@ impl ModelReport {
             weight_bytes: loaded.weight_bytes,
             new_weight_bytes: loaded.new_weight_bytes,
             times: runs.times,
+            reused: runs.last.reused,
             truncated: prepared.truncated,
             outputs,
             embeddings,
@@ -129,10 +131,12 @@ impl Memory {
         before: Option<ProcessMemory>,
         after: Option<ProcessMemory>,
         models: &[ModelReport],
+        held: Option<u64>,
     ) -> Memory {
         let private = |memory: ProcessMemory| memory.private_bytes;
+        let loaded = || models.iter().map(|model| model.new_weight_bytes).sum();
         Memory {
-            weight_bytes: models.iter().map(|model| model.new_weight_bytes).sum(),
+            weight_bytes: held.unwrap_or_else(loaded),
             apart_bytes: models.iter().map(|model| model.weight_bytes).sum(),
             private_bytes: before.zip(after).map(|(a, b)| private(b).saturating_sub(private(a))),
         }
@@ -203,8 +207,12 @@ impl ModelReport {
                 }
             }
         }
-        let mut times = format!("  loaded in {}", milliseconds(self.load));
-        if self.new_weight_bytes < self.weight_bytes {
+        // What models share is found out by running them, so they may be there by now.
+        let mut times = match self.load.is_zero() {
+            true => "  was loaded already".to_owned(),
+            false => format!("  loaded in {}", milliseconds(self.load)),
+        };
+        if !self.load.is_zero() && self.new_weight_bytes < self.weight_bytes {
             let there = self.weight_bytes - self.new_weight_bytes;
             times.push_str(&format!(" ({} of weights were loaded already)", bytes(there)));
         }
@@ -222,6 +230,15 @@ impl ModelReport {
             ));
         }
         output::line(times)?;
+        if self.reused != Reused::default() {
+            let Reused { tensors, bytes: reused, saved } = self.reused;
+            output::line(format!(
+                "  took {} ({}) from what was computed for another model, which saved {}",
+                output::plural(tensors, "tensor"),
+                bytes(reused),
+                milliseconds(saved)
+            ))?;
+        }
         for PassedOver { choice, reason } in &self.passed_over {
             output::line(format!("  {choice} was passed over: {reason}"))?;
         }
@@ -269,6 +286,9 @@ impl ModelReport {
             "placement": self.placement,
             "weight_bytes": self.weight_bytes,
             "new_weight_bytes": self.new_weight_bytes,
+            "shared_tensors_used": self.reused.tensors,
+            "shared_bytes": self.reused.bytes,
+            "saved_ms": ms(&self.reused.saved),
             "run_ms": self.times.iter().map(ms).collect::<Vec<_>>(),
             "truncated": self.truncated,
             "outputs": outputs.collect::<Vec<_>>(),

@@ -1,21 +1,22 @@
 //! `holdfast share`: what models have in common, what that saves, and why the rest is not shared.
 
+pub(crate) mod in_common;
+pub(crate) mod planning;
 mod words;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use holdfast_devices::cpu::{CpuEngine, CpuOptions, Target};
-use holdfast_graph::infer::Bindings;
-use holdfast_graph::share::{Member, Prices, SharePlan, Source, share};
-use holdfast_graph::{Fingerprints, Model};
-use holdfast_models::{Component, Store, hashed_weights};
+use holdfast_devices::cpu::{CpuEngine, CpuOptions};
+use holdfast_graph::share::{SharePlan, Source};
 use serde_json::{Value, json};
 
-use super::show::dims_for;
 use crate::args::{Global, ShareArgs};
 use crate::output::{self, Spinner};
+use in_common::InCommon;
+use planning::{Planned, plan};
 
 pub(crate) fn run(global: &Global, args: &ShareArgs) -> anyhow::Result<()> {
     let store = Arc::new(global.store()?);
@@ -23,81 +24,28 @@ pub(crate) fn run(global: &Global, args: &ShareArgs) -> anyhow::Result<()> {
     let spinner = Spinner::new("starting the engine");
     let engine = CpuEngine::new(store.clone(), options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
-    let mut parts = Vec::new();
-    for name in &args.models {
-        let manifest = store.model(name)?;
-        let components = manifest.choose(None);
-        for component in &components {
-            let name = called(&manifest.name, component, components.len());
-            spinner.say(format!("optimising {name} for {}", args.target.name()));
-            let part = Part::new(&engine, &store, component, name, args);
-            parts.push(runtime.block_on(part)?);
-        }
-    }
-    spinner.say("comparing the models");
-    let members: Vec<Member<'_>> = parts.iter().map(Part::member).collect();
-    let plan = share(&members, &Prices::default())
-        .context("give the sizes of its dimensions with --dim NAME=SIZE")?;
+    let say = |what: String| spinner.say(what);
+    let planning = plan(&engine, &store, &args.models, args.target, &args.dims, &say);
+    let Planned { plan, dims } = runtime.block_on(planning)?;
+    let in_common = InCommon::of(&plan);
     drop(spinner);
     if let Some(path) = &args.dot {
-        std::fs::write(path, plan.to_dot())
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        write(path, &plan.to_dot())?;
+    }
+    if let Some(path) = &args.svg {
+        write(path, &plan.to_svg())?;
     }
     if global.json {
-        return output::print_json(&to_json(&plan, args.target.name()));
+        return output::print_json(&to_json(&plan, &in_common, args.target.name()));
     }
-    let dims = parts.iter().fold(BTreeMap::new(), |mut all, part| {
-        all.extend(part.dims.clone());
-        all
-    });
-    words::lines(&plan, args.target.name(), &dims).iter().try_for_each(output::line)
+    words::lines(&plan, &in_common, args.target, &dims).iter().try_for_each(output::line)
 }
 
-/// A model of one component goes by its own name.
-fn called(model: &str, component: &Component, components: usize) -> String {
-    match components {
-        1 => model.to_owned(),
-        _ => format!("{model} {}", component.role),
-    }
+fn write(path: &Path, picture: &str) -> anyhow::Result<()> {
+    std::fs::write(path, picture).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// One component as it runs.
-struct Part {
-    name: String,
-    model: Model,
-    prints: Fingerprints,
-    dims: BTreeMap<String, usize>,
-    sizes: Bindings,
-}
-
-impl Part {
-    async fn new(
-        engine: &CpuEngine,
-        store: &Store,
-        component: &Component,
-        name: String,
-        args: &ShareArgs,
-    ) -> anyhow::Result<Part> {
-        let dims = dims_for(&store.open_graph(&component.graph)?, &args.dims);
-        // As the pool does it: only WebNN compiles for fixed sizes.
-        let fixed = match args.target.target() {
-            Target::WebNn => dims.clone(),
-            Target::Cpu | Target::Wasm | Target::WebGpu => BTreeMap::new(),
-        };
-        let lowered = engine.lower(&component.graph, args.target.target(), &fixed).await?;
-        let model = store.open_graph(&lowered)?;
-        let prints = Fingerprints::new(&model, &hashed_weights(&model));
-        let sizes =
-            dims.iter().fold(Bindings::new(), |sizes, (name, size)| sizes.size(name, *size));
-        Ok(Part { name, model, prints, dims, sizes })
-    }
-
-    fn member(&self) -> Member<'_> {
-        Member { name: &self.name, model: &self.model, prints: &self.prints, sizes: &self.sizes }
-    }
-}
-
-fn to_json(plan: &SharePlan, target: &str) -> Value {
+fn to_json(plan: &SharePlan, in_common: &InCommon, target: &str) -> Value {
     let name = |model: &usize| plan.models[*model].name.clone();
     let segments: Vec<Value> = plan
         .segments
@@ -159,5 +107,10 @@ fn to_json(plan: &SharePlan, target: &str) -> Value {
         "segments": segments,
         "models": models,
         "differences": differences,
+        "weights_without_trunk": in_common.groups.iter().map(|(models, group)| json!({
+            "models": models.iter().map(name).collect::<Vec<_>>(),
+            "weights": group.weights,
+            "bytes": group.bytes,
+        })).collect::<Vec<_>>(),
     })
 }

@@ -4,12 +4,20 @@ use std::collections::BTreeMap;
 
 use holdfast_graph::share::{Route, Segment, SegmentKind, SharePlan};
 
+use super::in_common::{Group, InCommon};
+use crate::args::ShareTarget;
 use crate::output::{bytes, count, plural};
 
-pub(super) fn lines(plan: &SharePlan, target: &str, dims: &BTreeMap<String, usize>) -> Vec<String> {
+pub(super) fn lines(
+    plan: &SharePlan,
+    in_common: &InCommon,
+    target: ShareTarget,
+    dims: &BTreeMap<String, usize>,
+) -> Vec<String> {
     let sizes: Vec<String> = dims.iter().map(|(name, size)| format!("{name}={size}")).collect();
     let at = if sizes.is_empty() { String::new() } else { format!(" at {}", sizes.join(", ")) };
-    let mut lines = vec![format!("{} for {target}{at}", plural(plan.models.len(), "graph"))];
+    let mut lines =
+        vec![format!("{} for {}{at}", plural(plan.models.len(), "graph"), target.name())];
     for (number, trunk) in trunks(plan) {
         lines.push(String::new());
         lines.push(format!("trunk {number}: {}", describe(trunk)));
@@ -24,6 +32,7 @@ pub(super) fn lines(plan: &SharePlan, target: &str, dims: &BTreeMap<String, usiz
     lines.extend(plan.models.iter().map(|route| way(plan, route)));
     lines.push(String::new());
     lines.extend(savings(plan));
+    lines.extend(without_trunk(plan, in_common, target));
     if !plan.differences.is_empty() {
         lines.push(String::new());
         lines.push("why the rest is not shared".to_owned());
@@ -77,7 +86,7 @@ fn way(plan: &SharePlan, route: &Route) -> String {
 
 fn savings(plan: &SharePlan) -> Vec<String> {
     if !plan.shares() {
-        return vec!["they have nothing in common that is worth sharing".to_owned()];
+        return vec!["they compute nothing alike that is worth sharing".to_owned()];
     }
     let ((flops, flops_apart), (held, held_apart)) = (plan.flops(), plan.weight_bytes());
     vec![
@@ -88,4 +97,31 @@ fn savings(plan: &SharePlan) -> Vec<String> {
             count(flops_apart as f64)
         ),
     ]
+}
+
+/// What is the same although it is not computed alike.
+fn without_trunk(plan: &SharePlan, in_common: &InCommon, target: ShareTarget) -> Vec<String> {
+    let InCommon { groups, bytes_once } = in_common;
+    if groups.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![String::new(), "weights in common without a common trunk".to_owned()];
+    for (models, Group { weights, bytes: size }) in groups {
+        let models: Vec<&str> =
+            models.iter().map(|model| plan.models[*model].name.as_str()).collect();
+        let weights = plural(*weights, "weight");
+        lines.push(format!("  {}: {weights}, {}", models.join(", "), bytes(*size)));
+    }
+    lines.push(match target {
+        ShareTarget::Cpu => {
+            let (_, apart) = plan.weight_bytes();
+            format!(
+                "  the engine holds each once: {} in all instead of {}",
+                bytes(*bytes_once),
+                bytes(apart)
+            )
+        }
+        _ => "  on the CPU the engine holds each once".to_owned(),
+    });
+    lines
 }

@@ -1,0 +1,261 @@
+//! Models that have something in common, run by the pool in a real browser: what they share is
+//! computed and held once, and every answer has the bits of a run alone in the same browser.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_browsers::{GuardCommand, Kind};
+use holdfast_devices::{Device, ModelKind, Stats};
+use holdfast_graph::share::Prices;
+use holdfast_graph::{DataType, Dim, Model, Tensor, encode};
+use holdfast_models::{ImportOptions, Store, StoredGraph};
+use holdfast_pool::{Answer, BrowserOptions, Home, Pool, PoolOptions, Priority, Request, Reused};
+use holdfast_server::{Server, ServerOptions};
+use holdfast_tensors::Key;
+use holdfast_testkit::synth::{Options, synth};
+use holdfast_wire::Backend;
+
+use crate::rig::{unpacked, within};
+
+/// A pool with a browser of one lane for each backend.
+struct Scene {
+    pool: Arc<Pool>,
+    backend: Backend,
+    store: Arc<Store>,
+    server: Server,
+    folder: tempfile::TempDir,
+}
+
+impl Scene {
+    async fn new(backend: Backend) -> Scene {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(Store::open(folder.path().join("home")).unwrap());
+        let program = env!("CARGO_BIN_EXE_holdfast").into();
+        let guard = GuardCommand { program, arguments: vec!["guard".into()] };
+        let browser = BrowserOptions {
+            kinds: vec![Kind::Packaged],
+            ..BrowserOptions::new(unpacked(), guard)
+        };
+        // Everything that can be shared is, so that small models will do.
+        let options = PoolOptions {
+            browser: Some(browser),
+            prices: Prices::free(),
+            // Shown where a test fails: what it was at.
+            progress: Arc::new(|text| println!("{text}")),
+            ..PoolOptions::default()
+        };
+        let pool = Arc::new(Pool::new(store.clone(), options).unwrap());
+        let address = (std::net::Ipv4Addr::LOCALHOST, 0).into();
+        let options = ServerOptions { address, ..ServerOptions::default() };
+        let server = Server::start(pool.lanes().clone(), options).await.unwrap();
+        pool.open_door(server.join_link());
+        Scene { pool, backend, store, server, folder }
+    }
+
+    /// Imports a family, with what to ask each member for.
+    fn family(&self, kind: &str, count: usize) -> Vec<Request> {
+        let options = Options { count, ..Options::default() };
+        let members = synth(kind.parse().unwrap(), &options).unwrap();
+        let request = |(number, model): (usize, &Model)| {
+            let path = self.folder.path().join(format!("{kind}-{number}.onnx"));
+            std::fs::write(&path, encode(model)).unwrap();
+            let imported = self.store.import(&path, &ImportOptions::default(), &mut |_| ());
+            let graph = imported.unwrap().manifest.components[0].graph.clone();
+            self.request(&graph, model, 1)
+        };
+        members.iter().map(|member| &member.model).enumerate().map(request).collect()
+    }
+
+    fn request(&self, graph: &StoredGraph, model: &Model, seed: i64) -> Request {
+        Request {
+            graph: graph.clone(),
+            kind: ModelKind::Text,
+            inputs: model.inputs().iter().map(|v| (v.name.clone(), sample(v, seed))).collect(),
+            choices: self.backend.name().parse().unwrap(),
+            priority: Priority::Normal,
+            share: true,
+            namespace: String::new(),
+            deadline: None,
+        }
+    }
+
+    /// Runs them together, and each alone; the bits have to be the same.
+    async fn check(&self, requests: &[Request]) -> Vec<Answer> {
+        let limit = Duration::from_secs(400);
+        let together = tokio::time::timeout(limit, self.pool.run_concurrent(requests));
+        let together = together.await.expect("no answers in time");
+        let mut answers = Vec::new();
+        for (request, answer) in requests.iter().zip(together) {
+            let answer = answer.unwrap();
+            let alone = Request { share: false, ..request.clone() };
+            let alone = within("an answer", self.pool.run(&alone)).await.unwrap();
+            assert_eq!(answer.outcome.device.backend, self.backend.name());
+            for (one, other) in answer.outcome.outputs.iter().zip(&alone.outcome.outputs) {
+                assert_eq!(one.name, other.name);
+                assert!(one.tensor == other.tensor, "`{}` differs from a run alone", one.name);
+            }
+            answers.push(answer);
+        }
+        assert_eq!(self.pool.metrics().refused_plans, Vec::<String>::new());
+        answers
+    }
+
+    /// What the lane itself says that it holds.
+    async fn stats(&self) -> Stats {
+        let lane = within("the lane", self.pool.lane(self.backend)).await.unwrap();
+        lane.stats().await.unwrap()
+    }
+
+    async fn close(self) {
+        within("the pool to close", self.pool.close()).await;
+        self.server.stop(Duration::ZERO).await;
+    }
+}
+
+/// An input of any model of a family: few tokens, all of them looked at.
+fn sample(value: &holdfast_graph::Value, seed: i64) -> Tensor {
+    let size = |dim: &Dim| match dim {
+        Dim::Fixed(size) => *size,
+        Dim::Named(name) if name.contains("batch") => 1,
+        Dim::Named(name) if name == "past_sequence" => 4,
+        Dim::Named(name) if name == "total_sequence" => 12,
+        Dim::Named(_) | Dim::Unknown => 8,
+    };
+    let dims: Vec<usize> = value.dims.as_ref().unwrap().iter().map(size).collect();
+    let count = dims.iter().product::<usize>() as i64;
+    match (value.dtype.unwrap(), value.name.as_str()) {
+        (DataType::F32, _) => {
+            let values: Vec<f32> =
+                (0..count).map(|i| ((i * 37 + seed) % 19) as f32 / 19.0).collect();
+            Tensor::from_slice(&dims, &values).unwrap()
+        }
+        (DataType::I64, "attention_mask") => {
+            Tensor::from_slice(&dims, &vec![1i64; count as usize]).unwrap()
+        }
+        (DataType::I64, "token_type_ids") => Tensor::zeros(DataType::I64, &dims).unwrap(),
+        (DataType::I64, "position_ids") => {
+            Tensor::from_slice(&dims, &(0..count).collect::<Vec<i64>>()).unwrap()
+        }
+        (DataType::I64, _) => {
+            let values: Vec<i64> = (0..count).map(|i| (seed + i * 7) % 250).collect();
+            Tensor::from_slice(&dims, &values).unwrap()
+        }
+        (other, name) => panic!("no sample of {other} for `{name}`"),
+    }
+}
+
+/// Three heads on one trunk: it is computed once for all of them, and not again for an input that
+/// was seen.
+async fn heads_share_a_trunk(backend: Backend) {
+    let scene = Scene::new(backend).await;
+    let requests = scene.family("heads", 3);
+    let answers = scene.check(&requests).await;
+    let reusing = answers.iter().filter(|answer| answer.reused.tensors > 0).count();
+    assert_eq!(reusing, 2, "one computes the trunk, two do not");
+    let again = |request: &Request, first: i64| {
+        let mut request = request.clone();
+        let ids = request.inputs.iter_mut().find(|(name, _)| name == "input_ids").unwrap();
+        let values: Vec<i64> = (0..8).map(|index| (first + index * 3) % 250).collect();
+        ids.1 = Tensor::from_slice(&[1, 8], &values).unwrap();
+        request
+    };
+    let first = within("an answer", scene.pool.run(&again(&requests[0], 77))).await.unwrap();
+    assert_eq!(first.reused, Reused::default(), "an input that nobody has seen");
+    let second = within("an answer", scene.pool.run(&again(&requests[1], 77))).await.unwrap();
+    assert!(second.reused.tensors > 0 && second.reused.bytes > 0, "{:?}", second.reused);
+    assert!(scene.stats().await.tensors > 0, "what was computed stays in the browser");
+    scene.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_share_a_trunk_on_wasm() {
+    heads_share_a_trunk(Backend::Wasm).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_share_a_trunk_on_webgpu() {
+    heads_share_a_trunk(Backend::Webgpu).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_share_a_trunk_on_webnn() {
+    heads_share_a_trunk(Backend::Webnn).await;
+}
+
+/// What a family holds together, and its members each on their own, in bytes of weights.
+async fn weights_held(backend: Backend, kind: &str, count: usize) -> (u64, u64) {
+    let scene = Scene::new(backend).await;
+    let requests = scene.family(kind, count);
+    let limit = Duration::from_secs(400);
+    let together = tokio::time::timeout(limit, scene.pool.run_concurrent(&requests)).await;
+    together.expect("no answers in time").into_iter().for_each(|answer| drop(answer.unwrap()));
+    let held = |scene: &Scene| {
+        let devices = scene.pool.metrics().devices;
+        devices.iter().filter(|d| d.backend == backend.name()).map(|d| d.weight_bytes).sum::<u64>()
+    };
+    let shared = held(&scene);
+    let mut apart = 0;
+    for request in &requests {
+        let alone = Request { share: false, ..request.clone() };
+        let answer = within("an answer", scene.pool.run(&alone)).await.unwrap();
+        apart += answer.loaded.weight_bytes;
+    }
+    scene.check(&requests).await;
+    scene.close().await;
+    (shared, apart)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn adapters_hold_their_base_once_on_wasm() {
+    let (shared, apart) = weights_held(Backend::Wasm, "adapters", 3).await;
+    assert!(shared * 2 < apart, "{shared} bytes instead of {apart}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn adapters_hold_their_base_once_on_webgpu() {
+    let (shared, apart) = weights_held(Backend::Webgpu, "adapters", 3).await;
+    assert!(shared * 2 < apart, "{shared} bytes instead of {apart}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decoder_and_its_twin_with_a_past_hold_their_weights_once_on_wasm() {
+    let (shared, apart) = weights_held(Backend::Wasm, "decoder-twins", 2).await;
+    assert!(shared * 3 < apart * 2, "{shared} bytes instead of {apart}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decoder_and_its_twin_with_a_past_hold_their_weights_once_on_webgpu() {
+    let (shared, apart) = weights_held(Backend::Webgpu, "decoder-twins", 2).await;
+    assert!(shared * 3 < apart * 2, "{shared} bytes instead of {apart}");
+}
+
+/// Bytes that a caller shares go to the browser's own memory and come back as they were.
+async fn shared_tensors_live_in_the_browser(backend: Backend) {
+    let scene = Scene::new(backend).await;
+    let lane = within("the lane", scene.pool.lane(backend)).await.unwrap();
+    let (tensors, home) = (scene.pool.tensors(), Home::Device(lane.info().name.clone()));
+    let values: Vec<f32> = (0..600).map(|value| value as f32 / 7.0).collect();
+    let tensor = Tensor::from_slice(&[20, 30], &values).unwrap();
+    let id = tensors.with(&Home::Host, |m| m.register("t", tensor.clone().into())).await.unwrap();
+    let there = within("a copy", tensors.copy(&Home::Host, id, &home, Key::new("", "t"))).await;
+    let there = there.unwrap();
+    let place = tensors.with(&home, |m| m.tensor(there).unwrap().storage().name()).await;
+    let expected = if backend == Backend::Wasm { "cpu" } else { backend.name() };
+    assert_eq!(place, expected);
+    let before = lane.stats().await.unwrap();
+    assert!(before.tensors >= 1 && before.tensor_bytes >= 2400, "{before:?}");
+    let back = within("a copy", tensors.copy(&home, there, &Home::Host, Key::new("", "b"))).await;
+    let back = back.unwrap();
+    let read = tensors.with(&Home::Host, |m| m.tensor(back).unwrap().to_tensor()).await.unwrap();
+    assert_eq!(read, tensor);
+    within("the tensor to go", tensors.with(&home, |m| m.free(there))).await.unwrap();
+    assert_eq!(lane.stats().await.unwrap().tensors, before.tensors - 1);
+    scene.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_tensors_live_in_the_browser_on_every_backend() {
+    for backend in [Backend::Wasm, Backend::Webgpu, Backend::Webnn] {
+        shared_tensors_live_in_the_browser(backend).await;
+    }
+}

@@ -1,0 +1,68 @@
+//! Several models on one input: what they have in common is computed once, their heads follow in
+//! the same program.
+
+use holdfast_devices::DeviceError;
+
+use super::queue::Waiter;
+use super::together::{free, is_lost, run_alone, tell};
+use super::turn::{Lease, Used};
+use crate::program::{self, Asked};
+
+/// Runs requests in one program and answers everyone.
+pub(super) async fn run(mut parts: Vec<(Waiter, Lease)>) {
+    // Nothing is computed for those who have left.
+    parts.retain(|(waiter, _)| !waiter.turn.is_closed());
+    let with_inputs = |(waiter, lease): &(Waiter, Lease)| {
+        let inputs = waiter.inputs.clone().unwrap_or_default();
+        (inputs, lease.granted.clone())
+    };
+    let kept: Vec<_> = parts.iter().map(with_inputs).collect();
+    let asked: Vec<Asked<'_>> = kept
+        .iter()
+        .map(|(inputs, granted)| Asked {
+            model: &granted.model,
+            inputs,
+            values: granted.values.as_deref(),
+            there: &granted.there,
+        })
+        .collect();
+    let Some((_, first)) = kept.first() else { return };
+    match program::run(first.device.as_ref(), &asked, None).await {
+        Ok(mut ran) => {
+            let answers = std::mem::take(&mut ran.answers);
+            // Only the first has anything left to tell: what was measured counts once.
+            for (_, lease) in &mut parts {
+                lease.used = Used::well(1, &mut ran);
+            }
+            for ((waiter, lease), answered) in parts.into_iter().zip(answers) {
+                let granted = free(lease);
+                tell(waiter, &granted, 1, Ok(answered));
+            }
+        }
+        Err(error) if is_lost(error.kind()) => {
+            if let Some((_, lease)) = parts.first_mut() {
+                lease.used = Used::of(&error, &lease.granted);
+            }
+            let reason = crate::pool::explain(&error);
+            for (waiter, lease) in parts {
+                let granted = free(lease);
+                tell(waiter, &granted, 1, Err(DeviceError::new(error.kind(), reason.clone())));
+            }
+        }
+        // One of them may be wrong, which is no reason for the others to fail.
+        Err(_) => {
+            for ((waiter, mut lease), (inputs, _)) in parts.into_iter().zip(&kept) {
+                let result = run_alone(&lease.granted, inputs, None).await;
+                let result = result.map(|(answered, mut ran)| {
+                    lease.used = Used::well(1, &mut ran);
+                    answered
+                });
+                if let Err(error) = &result {
+                    lease.used = Used::of(error, &lease.granted);
+                }
+                let granted = free(lease);
+                tell(waiter, &granted, 1, result);
+            }
+        }
+    }
+}

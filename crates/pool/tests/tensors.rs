@@ -1,0 +1,78 @@
+//! Shared tensors on the real engine: bytes that travel to a device and back.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+use std::sync::Arc;
+
+use holdfast_devices::Device;
+use holdfast_graph::Tensor;
+use holdfast_models::Store;
+use holdfast_pool::{CopyError, Home, Pool, PoolOptions};
+use holdfast_tensors::{Key, NewTensor, Span};
+
+fn pool(budget: u64) -> (Pool, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::open(folder.path()).unwrap());
+    let options = PoolOptions { shared_tensor_bytes: budget, ..PoolOptions::default() };
+    (Pool::new(store, options).unwrap(), folder)
+}
+
+fn cpu() -> Home {
+    Home::Device("cpu".to_owned())
+}
+
+fn matrix() -> Tensor {
+    Tensor::from_slice(&[3, 4], &(0..12).map(|value| value as f32).collect::<Vec<_>>()).unwrap()
+}
+
+#[tokio::test]
+async fn a_tensor_and_a_view_of_it_travel_to_a_device_and_back() {
+    let (pool, _folder) = pool(1 << 20);
+    let tensors = pool.tensors();
+    let register = |manager: &mut holdfast_tensors::TensorSharingManager| {
+        manager.register("m", matrix().into())
+    };
+    let there = tensors.with(&Home::Host, register).await.unwrap();
+    let on_device = tensors.copy(&Home::Host, there, &cpu(), Key::new("", "m")).await.unwrap();
+    assert_eq!(pool.engine().stats().await.unwrap().tensors, 1, "the bytes are on the device");
+
+    let spans = [Span::new(0, 3), Span::new(1, 2)];
+    let view = tensors.with(&cpu(), |m| m.create_view(on_device, "columns", &spans)).await.unwrap();
+    for (id, expected) in [
+        (on_device, matrix()),
+        (view, Tensor::from_slice(&[3, 2], &[1f32, 2.0, 5.0, 6.0, 9.0, 10.0]).unwrap()),
+    ] {
+        let back = tensors.copy(&cpu(), id, &Home::Host, Key::new("", "back")).await.unwrap();
+        let read =
+            |m: &mut holdfast_tensors::TensorSharingManager| m.tensor(back).unwrap().to_tensor();
+        assert_eq!(tensors.with(&Home::Host, read).await.unwrap(), expected);
+    }
+    let freed = tensors.with(&cpu(), |manager| manager.optimize_memory_usage()).await;
+    assert_eq!(freed.bytes_after, 0);
+    assert_eq!(pool.engine().stats().await.unwrap().tensors, 0, "and are let go there too");
+}
+
+#[tokio::test]
+async fn what_does_not_fit_or_has_nowhere_to_go_leaves_everything_as_it_was() {
+    let (pool, _folder) = pool(64);
+    let tensors = pool.tensors();
+    let new = |name: &'static str| {
+        move |manager: &mut holdfast_tensors::TensorSharingManager| {
+            let id = manager.register(name, NewTensor::from(matrix()))?;
+            manager.acquire(id, "a model").map(|_| id)
+        }
+    };
+    let there = tensors.with(&Home::Host, new("m")).await.unwrap();
+    let nowhere = Home::Device("elsewhere".to_owned());
+    let error = tensors.copy(&Home::Host, there, &nowhere, Key::new("", "m")).await.unwrap_err();
+    assert!(matches!(&error, CopyError::NoDevice(name) if name == "elsewhere"), "{error}");
+
+    let held = tensors.copy(&Home::Host, there, &cpu(), Key::new("", "m")).await.unwrap();
+    tensors.with(&cpu(), |manager| manager.acquire(held, "a model")).await.unwrap();
+    let error = tensors.copy(&Home::Host, there, &cpu(), Key::new("", "n")).await.unwrap_err();
+    assert!(matches!(error, CopyError::Sharing(_)), "{error}");
+    assert_eq!(pool.engine().stats().await.unwrap().tensors, 1);
+    // What was not held any more makes room.
+    assert!(tensors.with(&cpu(), |manager| manager.release(held, "a model")).await);
+    tensors.copy(&Home::Host, there, &cpu(), Key::new("", "n")).await.unwrap();
+    assert_eq!(pool.engine().stats().await.unwrap().tensors, 1);
+}
