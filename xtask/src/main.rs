@@ -7,6 +7,7 @@ mod browsers;
 mod check;
 mod codegen;
 mod demo;
+mod duckdb;
 mod setup;
 mod test;
 mod workspace;

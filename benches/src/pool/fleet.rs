@@ -95,6 +95,7 @@ impl Fleet {
         };
         let inputs = self.store.open_graph(graph)?.inputs().into_iter().map(make);
         Ok(Request {
+            model: "bench".to_owned(),
             graph: graph.clone(),
             kind: ModelKind::Other,
             inputs: inputs.collect::<Result<_>>()?,

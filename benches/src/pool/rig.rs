@@ -54,6 +54,7 @@ impl Rig {
 /// A request for the in-process engine.
 pub(super) fn request(graph: &StoredGraph, inputs: Vec<(String, Tensor)>) -> Request {
     Request {
+        model: "bench".to_owned(),
         graph: graph.clone(),
         kind: ModelKind::Other,
         inputs,

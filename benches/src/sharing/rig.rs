@@ -66,6 +66,7 @@ impl Rig {
         share: bool,
     ) -> Request {
         Request {
+            model: "bench".to_owned(),
             graph: self.models[model].0.clone(),
             kind: ModelKind::Text,
             inputs,

@@ -168,7 +168,8 @@ async fn leaves_nothing(test: &str, kind: Kind) {
     let mut holdfast = Holdfast::start(test);
     let (profile, pids) = holdfast.launched();
     assert!(profile.is_dir());
-    assert!(pids.len() > 3 && pids.iter().all(|pid| runs(*pid)), "{pids:?}");
+    // WebKit starts helpers that end by themselves.
+    assert!(pids.iter().filter(|pid| runs(**pid)).count() > 3, "{pids:?}");
     holdfast.kill();
     until("all processes have ended", || !pids.iter().any(|pid| runs(*pid))).await;
     until("the profile is gone", || !profile.exists()).await;

@@ -8,12 +8,18 @@ use holdfast_pool::{Choices, Priority};
 
 mod browser;
 mod demo;
+mod history;
 mod load;
+mod predict;
 mod share;
 
 pub(crate) use browser::{BrowserArgs, Browsers, FleetArgs, Patience};
 pub(crate) use demo::{DemoArgs, DemoSideArgs, Scenario};
+pub(crate) use history::{DbArgs, HistoryArgs, ReportArgs};
 pub(crate) use load::{BenchArgs, PoolArgs};
+pub(crate) use predict::{
+    CompareArgs, ModelBatch, PlaceArgs, PredictArgs, RefineArgs, ValidateArgs,
+};
 pub(crate) use share::{ShareArgs, ShareTarget};
 
 /// Run several AI models together: what they have in common is stored and loaded once.
@@ -90,6 +96,18 @@ pub(crate) enum Command {
     Pool(PoolArgs),
     /// Measure how fast models run here: throughput and latency, by model and device
     Bench(BenchArgs),
+    /// Say what a mix of models will cost before it runs, and how sure that is
+    Predict(PredictArgs),
+    /// Run a mix in every way, in turns, and say which is best
+    Compare(CompareArgs),
+    /// Predict mixes drawn at random, run them, and say how good the predictions were
+    Validate(ValidateArgs),
+    /// Change the predictor by its past errors, where that helps
+    Refine(RefineArgs),
+    /// List what was predicted and what it was
+    History(HistoryArgs),
+    /// Write a report of predictions, measurements and what was learned from them
+    Report(ReportArgs),
     /// Say what this machine and its browsers can do, and how to fix the rest
     Doctor(DoctorArgs),
     /// Show what sharing saves, on models that are made and trained for it
@@ -288,7 +306,7 @@ pub(crate) struct RunArgs {
 #[derive(clap::Args)]
 #[command(after_help = "\
 Writes its address and a secret to server.json in the store's folder, readable by you alone;
-`holdfast run`, `pool`, `bench` and `join` find it there. A browser is started when a model
+`holdfast run`, `pool`, `bench`, `join`, `history` and `report` find it there. A browser is started when a model
 first needs one; any other joins by the link. Ctrl-C lets what is running finish, a second one
 does not wait. An address beyond this machine needs TLS, because browsers give no GPU, storage or
 cryptography to plain http pages.
@@ -326,6 +344,8 @@ pub(crate) struct ServeArgs {
     /// Threads for one operator on the processor [default: all cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
     /// Show the link as a QR code [default: where others can reach it, on a terminal]
     #[arg(long)]
     pub(crate) qr: bool,

@@ -23,6 +23,22 @@ pub(crate) fn list(facts: &[(&str, String)]) -> String {
     format!("<dl>\n{}</dl>\n", rows.collect::<String>())
 }
 
+/// A table. All of it is text.
+pub(crate) fn table(caption: &str, header: &[&str], rows: &[Vec<String>]) -> String {
+    let titles: String =
+        header.iter().map(|title| format!("<th scope=\"col\">{}</th>", escape(title))).collect();
+    let row = |cells: &Vec<String>| {
+        let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
+        format!("<tr>{cells}</tr>\n")
+    };
+    format!(
+        "<div class=\"picture\"><table>\n<caption>{}</caption>\n<thead><tr>{titles}</tr></thead>\n\
+         <tbody>\n{}</tbody>\n</table></div>\n",
+        escape(caption),
+        rows.iter().map(row).collect::<String>()
+    )
+}
+
 /// A text that means itself in HTML.
 pub(crate) fn escape(text: &str) -> String {
     let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");

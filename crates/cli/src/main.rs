@@ -2,11 +2,14 @@
 
 mod args;
 mod chosen;
+mod chronicle;
 mod commands;
 mod html;
 mod interrupt;
+mod lab;
 mod output;
 mod place;
+mod plot;
 mod qr;
 
 use std::io::Write;
@@ -64,6 +67,12 @@ fn run(Args { global, command }: Args) -> anyhow::Result<ExitCode> {
         Command::Join(args) => join::run(&global, &args)?,
         Command::Pool(args) => pool::run(&global, &args)?,
         Command::Bench(args) => return bench::run(&global, &args),
+        Command::Predict(args) => predict::run(&global, &args)?,
+        Command::Compare(args) => compare::run(&global, &args)?,
+        Command::Validate(args) => validate::run(&global, &args)?,
+        Command::Refine(args) => refine::run(&global, &args)?,
+        Command::History(args) => history::run(&global, &args)?,
+        Command::Report(args) => report::run(&global, &args)?,
         Command::Doctor(args) => return doctor::run(&global, &args),
         Command::Demo(args) => demo::run(&global, &args)?,
         Command::Synth(args) => synth::run(&global, &args)?,

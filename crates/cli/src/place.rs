@@ -11,13 +11,14 @@ use holdfast_models::Store;
 use holdfast_pool::{Answer, BrowserOptions, Pool, PoolOptions, Request};
 use holdfast_server::{Server, ServerFile, ServerOptions};
 
-use crate::args::{BrowserArgs, Browsers, FleetArgs, Global, Patience};
+use crate::args::{BrowserArgs, Browsers, DbArgs, FleetArgs, Global, Patience};
+use crate::chronicle::Recording;
 use crate::output::{self, Spinner};
 
 /// Runs requests.
 pub(crate) enum Place {
     /// In this process; the server is there for its browser, if one may be needed.
-    Here { pool: Arc<Pool>, server: Option<Server> },
+    Here { pool: Arc<Pool>, server: Option<Server>, recording: Option<Recording> },
     /// In a server that runs on the same store.
     There(ServerFile),
 }
@@ -48,7 +49,13 @@ impl Place {
         }
         let progress = Arc::new(move |text: &str| spinner.say(text.to_owned()));
         let options = pool_options(global, Some(wanted.fleet), wanted.threads, progress)?;
-        Place::here(store.clone(), options, wanted.with_browser).await
+        let recording = Recording::start(global, &DbArgs::default())?;
+        let options = recording.of_pool(options);
+        let mut place = Place::here(store.clone(), options, wanted.with_browser).await?;
+        if let Place::Here { recording: kept, .. } = &mut place {
+            *kept = Some(recording);
+        }
+        Ok(place)
     }
 
     /// This process, with a door for browsers if `with_browser`.
@@ -68,7 +75,7 @@ impl Place {
             }
             false => None,
         };
-        Ok(Place::Here { pool, server })
+        Ok(Place::Here { pool, server, recording: None })
     }
 
     /// Runs a model.
@@ -107,7 +114,12 @@ impl Place {
 
     /// Ends what was started for it.
     pub(crate) async fn close(self) {
-        if let Place::Here { pool, server } = self {
+        if let Place::Here { pool, server, recording } = self {
+            if let Some(recording) = recording {
+                pool.ledger().settled().await;
+                pool.ledger().save();
+                recording.finish();
+            }
             pool.close().await;
             if let Some(server) = server {
                 server.stop(Duration::ZERO).await;

@@ -21,6 +21,8 @@ use crate::segment::{Segment, SegmentId};
 pub struct Calibration {
     /// Floating point operations a second of a square matrix product in f32.
     pub matmul_flops: f64,
+    /// Bytes a second that element-wise work reads and writes.
+    pub memory_bytes_per_second: f64,
     /// The time of the smallest possible step.
     pub launch: Duration,
     /// Bytes a second from this process to the device.
@@ -34,11 +36,15 @@ const LONG_ENOUGH: Duration = Duration::from_millis(20);
 const SIZES: [usize; 5] = [128, 256, 512, 1024, 2048];
 const TRANSFER_BYTES: usize = 4 << 20;
 const LAUNCHES: usize = 9;
+/// The side of the squares that are added to see how fast memory is.
+const SUM_SIDE: usize = 1024;
+const SUMS: usize = 4;
 
 /// Calibrates a device. Takes a second or so, and leaves nothing behind.
 pub async fn calibrate(device: &dyn Device, store: &Store) -> Result<Calibration, DeviceError> {
-    let graph = matmul_graph(store)?;
-    let measured = measure(device, &graph).await;
+    let product = square_graph(store, "MatMul")?;
+    let sum = square_graph(store, "Add")?;
+    let measured = measure(device, &product, &sum).await;
     for name in ["a", "b", "product"] {
         // What a failed measurement did not get to keep cannot be dropped.
         let _ = device.drop_tensor(&tensor_id(name)).await;
@@ -46,7 +52,11 @@ pub async fn calibrate(device: &dyn Device, store: &Store) -> Result<Calibration
     measured
 }
 
-async fn measure(device: &dyn Device, graph: &StoredGraph) -> Result<Calibration, DeviceError> {
+async fn measure(
+    device: &dyn Device,
+    graph: &StoredGraph,
+    sum: &StoredGraph,
+) -> Result<Calibration, DeviceError> {
     let mut launches = products(device, graph, 1, LAUNCHES).await?;
     launches.sort();
     let launch = launches[LAUNCHES / 2];
@@ -65,6 +75,11 @@ async fn measure(device: &dyn Device, graph: &StoredGraph) -> Result<Calibration
         let message = "its clock did not move while it multiplied large matrices";
         return Err(DeviceError::new(ErrorKind::Device, message));
     }
+    let sums = products(device, sum, SUM_SIDE, SUMS).await?;
+    let fastest = sums.into_iter().min().unwrap_or_default().saturating_sub(launch);
+    // Two squares are read and one is written.
+    let memory_bytes_per_second =
+        (3 * 4 * SUM_SIDE * SUM_SIDE) as f64 / fastest.as_secs_f64().max(1e-6);
     let values = tensor(DataType::F32, vec![TRANSFER_BYTES / 4], vec![0; TRANSFER_BYTES])?;
     let started = Instant::now();
     device.put(tensor_id("a"), values).await?;
@@ -75,13 +90,14 @@ async fn measure(device: &dyn Device, graph: &StoredGraph) -> Result<Calibration
     let rate = |took: Duration| TRANSFER_BYTES as f64 / took.as_secs_f64().max(1e-9);
     Ok(Calibration {
         matmul_flops,
+        memory_bytes_per_second,
         launch,
         upload_bytes_per_second: rate(upload),
         download_bytes_per_second: rate(download),
     })
 }
 
-/// How long the engine took for each of several products of two squares.
+/// How long the engine took for each of several products, or sums, of two squares.
 async fn products(
     device: &dyn Device,
     graph: &StoredGraph,
@@ -113,7 +129,7 @@ async fn put_square(device: &dyn Device, size: usize) -> Result<(), DeviceError>
     Ok(())
 }
 
-/// Multiplies what was put, and says how long the engine took.
+/// Computes with what was put, and says how long the engine took.
 async fn product(device: &dyn Device, segment: SegmentId) -> Result<Duration, DeviceError> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -138,8 +154,8 @@ fn tensor(dtype: DataType, dims: Vec<usize>, bytes: Vec<u8>) -> Result<Tensor, D
     })
 }
 
-/// The graph `product = a · b`, for squares of any size, kept in the store like any other.
-fn matmul_graph(store: &Store) -> Result<StoredGraph, DeviceError> {
+/// The graph of one operator on two squares of any size, kept in the store like any other.
+fn square_graph(store: &Store, operator: &str) -> Result<StoredGraph, DeviceError> {
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
         DeviceError::caused(ErrorKind::Device, "cannot make the graph to calibrate with", error)
     };
@@ -158,7 +174,7 @@ fn matmul_graph(store: &Store) -> Result<StoredGraph, DeviceError> {
     let node = NodeProto {
         input: vec!["a".to_owned(), "b".to_owned()],
         output: vec!["product".to_owned()],
-        op_type: "MatMul".to_owned(),
+        op_type: operator.to_owned(),
         ..NodeProto::default()
     };
     let graph = GraphProto {
@@ -178,6 +194,6 @@ fn matmul_graph(store: &Store) -> Result<StoredGraph, DeviceError> {
     let model = Model::from_proto(proto).map_err(|e| failed(e.into()))?;
     let origin = Digest::of(b"holdfast calibration");
     store
-        .put_derived(&origin, "matmul", &model, &hashed_weights(&model))
+        .put_derived(&origin, operator, &model, &hashed_weights(&model))
         .map_err(|e| failed(e.into()))
 }

@@ -177,6 +177,17 @@ fn a_deadline_ends_a_queued_program() {
 }
 
 #[test]
+fn a_program_whose_time_is_over_is_not_started_however_short_it_is() {
+    block_on(async {
+        let stage = Stage::new(one_at_a_time()).await;
+        let mut program = stage.scratch.program(&stage.rounds, &rounds_inputs(7, 2));
+        program.deadline = Some(Duration::ZERO);
+        assert_eq!(kind(stage.scratch.engine.run(program).await), ErrorKind::Timeout);
+        stage.works().await;
+    });
+}
+
+#[test]
 fn a_program_that_is_done_in_time_is_not_stopped() {
     block_on(async {
         let stage = Stage::new(one_at_a_time()).await;

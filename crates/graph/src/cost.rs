@@ -86,18 +86,21 @@ pub struct NodeCost {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn cost(model: &Model, bindings: &Bindings) -> Result<Cost, InferError> {
-    let inference = infer::infer(model, bindings)?;
-    let tally =
-        Count { model, graph: model.graph(), inference: &inference, outer: None }.run("", 1);
+    Ok(of(model, &infer::infer(model, bindings)?))
+}
+
+/// Counts what running the model once takes, at the sizes that were inferred.
+pub fn of(model: &Model, inference: &Inference) -> Cost {
+    let tally = Count { model, graph: model.graph(), inference, outer: None }.run("", 1);
     let held = weights(model);
-    Ok(Cost {
+    Cost {
         flops: tally.flops(),
         bytes_moved: tally.bytes_moved(),
         weight_bytes: held.iter().map(|weight| weight.tensor.bytes().len() as u64).sum(),
         peak_activation_bytes: tally.peak,
         nodes: tally.nodes,
-        unknowns: inference.unknowns,
-    })
+        unknowns: inference.unknowns.clone(),
+    }
 }
 
 /// What one node of the outermost graph takes, its bodies included.

@@ -1,23 +1,14 @@
-//! Weights in common without a common beginning: lifted to inputs, or around branches.
+//! Weights in common without a common beginning, lifted to inputs.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod samples;
-
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use holdfast_graph::DataType::{F32, I64};
-use holdfast_graph::{
-    ComposeError, Composite, Dim, Fingerprints, Model, Part, Tensor, WeightId, WeightTable, WhyNot,
-    compose, encode, hoist, lift, weights,
-};
+use holdfast_graph::{Model, Tensor, WeightId, WeightTable, WhyNot, hoist, lift, weights};
 use holdfast_testkit::attribute::int;
-use holdfast_testkit::random::{self, evaluate, sample_inputs, transform};
+use holdfast_testkit::random::{self, evaluate, sample_inputs};
 use holdfast_testkit::{Architecture, Builder, Init, Recipe, families, fixed, named};
-
-fn prints(model: &Model) -> Fingerprints {
-    Fingerprints::new(model, &WeightTable::new(model))
-}
 
 fn adapters() -> Vec<Model> {
     let members = families::adapters(Architecture::Bert, &Recipe::tiny(1), 3, 4).unwrap();
@@ -146,169 +137,5 @@ mod lifting {
             .collect();
         let common = ids[0].intersection(&ids[1]).count();
         assert!(common * 10 > ids[0].len() * 6, "{common} of {}", ids[0].len());
-    }
-}
-
-mod composing {
-    use super::*;
-
-    fn composed(models: &[&Model]) -> Result<Composite, ComposeError> {
-        let tables: Vec<WeightTable> = models.iter().map(|model| WeightTable::new(model)).collect();
-        let names: Vec<String> =
-            (0..models.len()).map(|number| format!("model-{number}")).collect();
-        let parts: Vec<Part<'_>> = (0..models.len())
-            .map(|n| Part { name: &names[n], model: models[n], weights: &tables[n] })
-            .collect();
-        compose(&parts)
-    }
-
-    /// What a composite does when this part is chosen, as a model under the part's own names.
-    fn chosen(composite: &Composite, number: usize, original: &Model) -> Model {
-        let part = &composite.parts[number];
-        let mut proto = composite.model.proto().clone();
-        let graph = proto.graph.as_mut().unwrap();
-        let node = graph.node.iter().find(|node| node.input == [part.chosen_by.clone()]).unwrap();
-        let branch = node.attribute.iter().find(|found| found.name == "then_branch").unwrap();
-        let body = branch.g.as_deref().unwrap().clone();
-        let outputs = node.output.clone();
-        let identity = |from: &str, to: &str| holdfast_graph::proto::NodeProto {
-            input: vec![from.to_owned()],
-            output: vec![to.to_owned()],
-            op_type: "Identity".into(),
-            ..Default::default()
-        };
-        graph.node = body.node;
-        graph.initializer.extend(body.initializer);
-        graph.sparse_initializer.extend(body.sparse_initializer);
-        graph.input = original.graph().input.clone();
-        let initializers: HashSet<String> =
-            original.graph().initializer.iter().map(|tensor| tensor.name.clone()).collect();
-        graph.input.retain(|input| !initializers.contains(&input.name));
-        for (name, input) in &part.inputs {
-            graph.node.push(identity(name, &input.name));
-        }
-        for (name, given) in &part.outputs {
-            let position = outputs.iter().position(|output| output == given).unwrap();
-            graph.node.push(identity(&body.output[position].name, name));
-        }
-        graph.output = original.graph().output.clone();
-        Model::from_proto(proto).unwrap()
-    }
-
-    fn check(models: &[&Model]) -> Composite {
-        let composite = composed(models).unwrap();
-        let again = Model::from_bytes(encode(&composite.model).into()).unwrap();
-        assert_eq!(again, composite.model);
-        for (number, model) in models.iter().enumerate() {
-            let chosen = chosen(&composite, number, model);
-            let (own, found) = (prints(model), prints(&chosen));
-            for output in model.outputs() {
-                assert_eq!(found.get(&output.name), own.get(&output.name), "{number}");
-            }
-            let inputs = sample_inputs(model, 3);
-            if let Ok(expected) = evaluate(model, &inputs) {
-                assert_eq!(evaluate(&chosen, &inputs).unwrap(), expected, "{number}");
-            }
-        }
-        composite
-    }
-
-    #[test]
-    fn random_models_are_what_they_were() {
-        for seed in 0..100 {
-            let models = random::family(seed);
-            check(&models.iter().collect::<Vec<_>>());
-        }
-    }
-
-    #[test]
-    fn a_weight_that_several_models_have_is_there_once() {
-        let models = adapters();
-        let composite = check(&models.iter().collect::<Vec<_>>());
-        let bytes = |model: &Model| -> usize {
-            weights::weights(model).iter().map(|weight| weight.tensor.bytes().len()).sum()
-        };
-        let apart: usize = models.iter().map(bytes).sum();
-        assert!(
-            bytes(&composite.model) * 100 < apart * 45,
-            "{} of {apart}",
-            bytes(&composite.model)
-        );
-
-        // The twin: other weights are not in common.
-        let others: Vec<Model> = [1, 2]
-            .map(|seed| holdfast_testkit::bert(&Recipe::tiny(seed)).unwrap())
-            .into_iter()
-            .collect();
-        let composite = check(&[&others[0], &others[1]]);
-        let apart: usize = others.iter().map(bytes).sum();
-        assert!(bytes(&composite.model) * 100 > apart * 95);
-    }
-
-    #[test]
-    fn disguised_decoder_twins_and_bodies_survive() {
-        let twins = families::decoder_twins(&Recipe::tiny(1)).unwrap();
-        let (disguised, _) = transform::disguise(&twins[1].model, 3);
-        check(&[&twins[0].model, &hoist(&disguised, 1024)]);
-        check(&[&samples::with_everything()]);
-    }
-
-    #[test]
-    fn inputs_have_no_fixed_sizes_and_outputs_no_shapes() {
-        let composite = check(&[&random::graph(1), &random::graph(2)]);
-        for part in &composite.parts {
-            for input in part.inputs.values() {
-                assert_eq!(input.idle_shape, [0, 0]);
-            }
-        }
-        let fixed = |dim: &Dim| matches!(dim, Dim::Fixed(_));
-        let inputs = composite.model.inputs();
-        assert!(inputs.iter().flat_map(|input| input.dims.iter().flatten()).all(|dim| !fixed(dim)));
-        assert!(composite.model.outputs().iter().all(|output| output.dims.is_none()));
-        let names: HashSet<&String> = composite.parts.iter().map(|part| &part.chosen_by).collect();
-        assert_eq!(names.len(), 2);
-    }
-
-    #[test]
-    fn an_input_or_weight_that_is_returned_as_it_is_still_is() {
-        let mut builder = Builder::new("echo", 1);
-        builder.input("x", F32, &[fixed(3), fixed(3)]);
-        let weight = builder.weight("w", &[32, 32], Init::bias());
-        let y = builder.node("Neg", &["x"], &[]);
-        builder.output("y", &y, F32, &[fixed(3), fixed(3)]);
-        let mut proto = builder.finish().unwrap().into_proto();
-        let graph = proto.graph.as_mut().unwrap();
-        for name in ["x".to_owned(), weight] {
-            let mut output = graph.output[0].clone();
-            output.name = name;
-            graph.output.push(output);
-        }
-        let echo = Model::from_proto(proto).unwrap();
-        let composite = composed(&[&echo]).unwrap();
-        let outputs: BTreeMap<String, String> = composite.parts[0].outputs.clone();
-        assert_eq!(outputs.len(), 3);
-    }
-
-    #[test]
-    fn models_that_cannot_be_one_graph_are_refused() {
-        assert_eq!(composed(&[]).unwrap_err(), ComposeError::Nothing);
-        let at = |opset| samples::model_at(opset, &["a"], |b| b.node("Neg", &["a"], &[]));
-        let error = composed(&[&at(17), &at(18)]).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "models `model-0` and `model-1` are written for versions 17 and 18 of the operators in `ai.onnx`; a graph can have only one"
-        );
-        let everything = samples::with_everything();
-        let mut proto = everything.proto().clone();
-        proto.functions[0].node[0].op_type = "Mul".into();
-        let other = Model::from_proto(proto).unwrap();
-        assert!(matches!(
-            composed(&[&everything, &other]).unwrap_err(),
-            ComposeError::Function { function, .. } if function == "local::Double"
-        ));
-        let mut proto = at(17).into_proto();
-        proto.graph.as_mut().unwrap().input[0].r#type = None;
-        let shapeless = Model::from_proto(proto).unwrap();
-        assert!(matches!(composed(&[&shapeless]), Err(ComposeError::InputType { .. })));
     }
 }

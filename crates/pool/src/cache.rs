@@ -3,19 +3,18 @@
 //! The rules are those of shared tensors: what a running program uses stays, and of the rest what
 //! was not used for the longest time goes when there is no room.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use holdfast_devices::{SegmentId, TensorId};
 use holdfast_graph::Digest;
-use holdfast_tensors::{Limits, NewTensor, Source, Storage, TensorSharingManager};
+use holdfast_tensors::{self as tensors, Limits, NewTensor, Source, Storage, TensorSharingManager};
 use tokio::time::Instant;
 
 use crate::metrics::KeptMetrics;
 use crate::program::{Kept, KeptValue};
 
-/// Values that may be kept, beside their bytes: a device looks through them for every program.
+/// Values that may be kept, beside their bytes: each has a name and a buffer of its own there.
 const ENTRIES: usize = 4096;
 
 /// How long a value stays that nobody asks for.
@@ -27,8 +26,10 @@ pub(crate) struct Cache {
     device: String,
     storage: Storage,
     manager: TensorSharingManager,
-    /// The names of what each segment computed.
-    made_by: HashMap<SegmentId, HashSet<Arc<str>>>,
+    /// Which segment computed what, by its name on the device. There is an entry for each value
+    /// that is kept, so every program may add and drop some: nothing here looks through them all
+    /// but the unloading of a segment.
+    made_by: HashMap<TensorId, (SegmentId, tensors::TensorId)>,
     /// What the device has to let go.
     dropped: Vec<TensorId>,
 }
@@ -101,23 +102,23 @@ impl Cache {
             consumers: Vec::new(),
         };
         let is_there = self.manager.find(key.as_str()).is_some();
-        if is_there || self.manager.register(key.as_str(), new).is_err() {
+        let registered =
+            if is_there { None } else { self.manager.register(key.as_str(), new).ok() };
+        match registered {
+            Some(id) => {
+                self.made_by.insert(tensor.id.clone(), (*segment, id));
+            }
             // Somebody was faster, or it is larger than all that may be kept.
-            self.dropped.push(tensor.id.clone());
-        } else {
-            self.made_by.entry(*segment).or_default().insert(key.into());
+            None => self.dropped.push(tensor.id.clone()),
         }
         self.collect();
     }
 
     /// The segment goes, and with it everybody who could ask for what it computed.
     pub(crate) fn forget(&mut self, segment: &SegmentId) {
-        for name in self.made_by.remove(segment).unwrap_or_default() {
-            let found = self.manager.find(name.as_ref()).map(|found| found.id());
-            if let Some(id) = found {
-                // What is in use goes when its time comes.
-                let _ = self.manager.free(id);
-            }
+        for (_, id) in self.made_by.values().filter(|(maker, _)| maker == segment) {
+            // What is in use goes when its time comes.
+            let _ = self.manager.free(*id);
         }
         self.collect();
     }
@@ -160,20 +161,73 @@ impl Cache {
     }
 
     fn collect(&mut self) {
-        let dropped = self.manager.take_dropped();
-        if dropped.is_empty() {
-            return;
+        for dropped in self.manager.take_dropped() {
+            let tensor = TensorId(dropped.name.to_string());
+            self.made_by.remove(&tensor);
+            self.dropped.push(tensor);
         }
-        self.dropped.extend(dropped.into_iter().map(|dropped| TensorId(dropped.name.to_string())));
-        let manager = &self.manager;
-        self.made_by.retain(|_, names| {
-            names.retain(|name| manager.find(name.as_ref()).is_some());
-            !names.is_empty()
-        });
     }
 }
 
 /// An output of a value, by position: names may be of any length.
 fn name(value: &Digest, output: usize) -> String {
     format!("{value} {output}")
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_devices::KeptTensor;
+    use holdfast_graph::DataType;
+
+    use super::*;
+
+    fn digest(number: usize) -> Digest {
+        Digest::of(&number.to_le_bytes())
+    }
+
+    fn kept(number: usize, segment: usize) -> Kept {
+        let tensor =
+            KeptTensor { id: TensorId(format!("t{number}")), dtype: DataType::F32, dims: vec![1] };
+        Kept { value: digest(number), output: 0, segment: SegmentId(digest(segment)), tensor }
+    }
+
+    fn cache_of(values: usize) -> Cache {
+        let mut cache = Cache::new("cpu", Storage::Cpu, u64::MAX);
+        for number in 0..values {
+            cache.add(&kept(number, number % 2), Instant::now());
+        }
+        cache
+    }
+
+    #[test]
+    fn the_oldest_values_go_and_nothing_of_them_stays() {
+        let mut cache = cache_of(ENTRIES + 3);
+        let names: Vec<TensorId> = (0..3).map(|number| TensorId(format!("t{number}"))).collect();
+        assert_eq!(cache.take_dropped(), names);
+        assert_eq!((cache.stats().tensors, cache.made_by.len()), (ENTRIES, ENTRIES));
+        assert!(!cache.has(&digest(2), 1) && cache.has(&digest(3), 1));
+    }
+
+    #[test]
+    fn an_unloaded_segment_takes_its_values_along_and_no_others() {
+        let mut cache = cache_of(4);
+        cache.forget(&SegmentId(digest(1)));
+        let mut dropped = cache.take_dropped();
+        dropped.sort_by(|a, b| a.0.cmp(&b.0));
+        assert_eq!(dropped, [TensorId("t1".to_owned()), TensorId("t3".to_owned())]);
+        assert!(cache.has(&digest(0), 1) && cache.has(&digest(2), 1));
+        assert_eq!(cache.made_by.len(), 2);
+    }
+
+    #[test]
+    fn a_value_in_use_outlives_its_segment_until_it_is_released() {
+        let mut cache = cache_of(1);
+        let held = cache.acquire(&digest(0), &["y".to_owned()], "request", Instant::now());
+        assert!(held.is_some());
+        cache.forget(&SegmentId(digest(0)));
+        assert_eq!(cache.take_dropped(), []);
+        cache.release(&digest(0), 1, "request");
+        cache.clear();
+        assert_eq!(cache.take_dropped(), [TensorId("t0".to_owned())]);
+    }
 }

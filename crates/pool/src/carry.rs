@@ -3,12 +3,13 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use holdfast_devices::{DeviceError, ErrorKind, Loaded};
 use tokio::time::Instant;
 
 use crate::choice::Choice;
+use crate::ledger::{Shapes, Sighting};
 use crate::pool::explain;
 use crate::prepare::Unprepared;
 use crate::program::Answered;
@@ -32,6 +33,9 @@ pub(crate) trait Ways: Sync {
         request: &Request,
         choice: Choice,
     ) -> impl Future<Output = Result<Arc<Prepared>, Unprepared>> + Send;
+
+    /// Is told what ran for a request that was answered.
+    fn saw(&self, sighting: Sighting);
 }
 
 /// Devices that may fail under a request.
@@ -138,7 +142,10 @@ impl Carried<'_> {
             self.queued += granted.at.saturating_duration_since(since);
             self.spent += since.max(granted.loaded_at).elapsed();
             match result {
-                Ok(answered) => return Ok(self.answer(&granted, since, answered, rows)),
+                Ok(answered) => {
+                    ways.saw(self.sighting(&granted, since, &answered, rows));
+                    return Ok(self.answer(&granted, since, answered, rows));
+                }
                 // Whether the model alone fails too, and what it says, is what counts.
                 Err(error) if is_shared && is_final(&error, &granted) => self.alone = true,
                 Err(error) => match self.failed(&granted, error)? {
@@ -220,6 +227,48 @@ impl Carried<'_> {
         })
     }
 
+    /// What ran, where and for how long.
+    fn sighting(
+        &self,
+        granted: &Granted,
+        since: Instant,
+        answered: &Answered,
+        rows: Option<usize>,
+    ) -> Sighting {
+        let (alone, browser, page) = {
+            let state = self.scheduler.state();
+            let options = state.members.get(&granted.member).map(|member| &member.options);
+            let browser = options.and_then(|options| options.browser.clone());
+            let page = options.and_then(|options| options.page.clone());
+            (state.ran_alone(granted), browser, page)
+        };
+        let Answered { outcome, segments, took, reused } = answered;
+        let shapes = Shapes::of(&self.request.inputs);
+        let own_rows = shapes.batch();
+        Sighting {
+            at: SystemTime::now(),
+            model: self.request.model.clone(),
+            route: granted.model.clone(),
+            // Of a batch, what ran is the whole of it.
+            shapes: match rows.filter(|rows| *rows > own_rows && granted.model.rows.is_some()) {
+                Some(rows) => shapes.with_rows(rows),
+                None => shapes,
+            },
+            rows: own_rows,
+            device: outcome.device.clone(),
+            browser,
+            page,
+            memory_bytes: None,
+            segments: segments.iter().copied().zip(outcome.steps.iter().copied()).collect(),
+            took: *took,
+            queued: self.queued + outcome.queued,
+            queued_there: outcome.queued,
+            loaded: (granted.loaded_at > since).then(|| granted.loaded.as_ref().clone()),
+            reused_bytes: reused.bytes,
+            alone,
+        }
+    }
+
     fn answer(
         &mut self,
         granted: &Granted,
@@ -240,7 +289,7 @@ impl Carried<'_> {
                 ..loaded
             },
         };
-        let Answered { outcome, took, reused } = answered;
+        let Answered { outcome, took, reused, .. } = answered;
         Answer {
             outcome,
             loaded,

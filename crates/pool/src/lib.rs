@@ -14,6 +14,7 @@ mod choice;
 mod fleet;
 mod histogram;
 mod joining;
+mod ledger;
 mod metrics;
 mod placement;
 mod play;
@@ -27,11 +28,13 @@ mod scheduler;
 mod scripted;
 mod tensors;
 mod values;
+mod workload;
 
 pub use choice::{Choice, Choices};
 pub use fleet::BrowserOptions;
 pub use fleet::history::{ScalingEvent, ScalingStep};
 pub use fleet::metrics::{BrowserMetrics, BrowserState, Failing, FleetMetrics};
+pub use ledger::{Known, Ledger};
 pub use metrics::{
     Batches, Connections, DeviceMetrics, KeptMetrics, LoadedModel, Metrics, ModelMetrics,
     QueueMetrics, Throughput, Times, TimesMetrics,
@@ -39,3 +42,4 @@ pub use metrics::{
 pub use pool::{Pool, PoolOptions, QueueOptions, WhenFull, explain};
 pub use request::{Answer, Failure, PassedOver, Priority, Request, Reused, RunError};
 pub use tensors::{CopyError, Home, SharedTensors};
+pub use workload::{Compared, Comparison, Execution, Forecast, Workload, WorkloadError};

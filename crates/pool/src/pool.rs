@@ -1,23 +1,27 @@
 //! The pool: the in-process engine, the lanes, and the door for requests.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures_util::future::join_all;
 use holdfast_devices::cpu::{CpuEngine, CpuOptions, Target};
 use holdfast_devices::lane::{Lane, LaneOptions, Lanes};
 use holdfast_devices::{Device, DeviceError};
+use holdfast_graph::Digest;
 use holdfast_graph::share::Prices;
 use holdfast_models::Store;
+use holdfast_predict::{DeviceProfile, Rates, Recorder, ValidatorOptions};
 use holdfast_tensors::Limits;
 use holdfast_wire::Backend;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
+use crate::batch::Inputs;
 use crate::carry::{Ways, carry};
 use crate::choice::Choice;
 use crate::fleet::{BrowserOptions, Fleet, missing, there};
 use crate::joining::Joining;
+use crate::ledger::{self, Known, Ledger, Sighting};
 use crate::metrics::Metrics;
 use crate::play::Plays;
 use crate::prepare::{Preparer, Unprepared};
@@ -27,6 +31,7 @@ use crate::scheduler::Scheduler;
 use crate::scheduler::member::MemberOptions;
 use crate::scheduler::queue::Wanted;
 use crate::tensors::SharedTensors;
+use crate::workload::Resident;
 
 /// How a pool works.
 #[derive(Clone)]
@@ -51,6 +56,12 @@ pub struct PoolOptions {
     pub shared_tensor_bytes: u64,
     /// By which it is decided what models have in common is worth sharing.
     pub prices: Prices,
+    /// Keeps what was measured and learned; `None` to keep nothing.
+    pub recorder: Option<Arc<dyn Recorder>>,
+    /// What was learned before.
+    pub known: Known,
+    /// How often predictions are compared with what was measured.
+    pub validation: ValidatorOptions,
     /// Is told what takes long.
     pub progress: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -93,6 +104,9 @@ impl Default for PoolOptions {
             cache_bytes: 256 << 20,
             shared_tensor_bytes: 1 << 30,
             prices: Prices::default(),
+            recorder: None,
+            known: Known::default(),
+            validation: ValidatorOptions::default(),
             progress: Arc::new(|_| ()),
         }
     }
@@ -110,6 +124,9 @@ pub struct Pool {
     preparer: Preparer,
     plays: Plays,
     tensors: SharedTensors,
+    ledger: Ledger,
+    /// What the in-process engine was measured to do, once somebody wanted to know.
+    cpu_rates: tokio::sync::OnceCell<Rates>,
     /// Room for requests that were accepted and not answered yet.
     room: Semaphore,
     /// The browsers that it starts.
@@ -142,6 +159,14 @@ impl Pool {
             fleet,
             joining: Arc::new(Joining::new(lanes, scheduler.clone(), options.clone())),
             preparer: Preparer::new(engine.clone(), store.clone()),
+            ledger: Ledger::new(
+                store.clone(),
+                options.recorder.clone(),
+                &options.known,
+                options.validation,
+                options.cpu.threads,
+            ),
+            cpu_rates: tokio::sync::OnceCell::new(),
             plays: Plays::new(store, scheduler.clone(), options.prices, options.progress.clone()),
             tensors: SharedTensors::new(
                 scheduler.clone(),
@@ -175,6 +200,9 @@ impl Pool {
     /// Runs a model. Dropping the future cancels it.
     pub async fn run(&self, request: &Request) -> Result<Answer, RunError> {
         let result = self.admit_and_carry(request).await;
+        if let Err(error) = &result {
+            self.ledger.failed(request, error);
+        }
         let account = &mut self.scheduler.state().account;
         match &result {
             Ok(answer) => account.answer(answer),
@@ -210,8 +238,16 @@ impl Pool {
     /// Runs all of these at once. The answers are in the order of the requests.
     pub async fn run_concurrent(&self, requests: &[Request]) -> Vec<Result<Answer, RunError>> {
         self.bring_together(requests).await;
+        self.run_at_once(requests).await
+    }
+
+    /// The same with models of which is known what they share, or that are to run as they are.
+    pub(crate) async fn run_at_once<'a>(
+        &self,
+        requests: impl IntoIterator<Item = &'a Request>,
+    ) -> Vec<Result<Answer, RunError>> {
         let mut hold = Some(self.scheduler.hold());
-        let all = join_all(requests.iter().map(|request| self.run(request)));
+        let all = join_all(requests.into_iter().map(|request| self.run(request)));
         tokio::pin!(all);
         std::future::poll_fn(|context| {
             let polled = all.as_mut().poll(context);
@@ -220,6 +256,11 @@ impl Pool {
             polled
         })
         .await
+    }
+
+    /// What is known of costs.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// The tensors that callers share by name, here and on the devices.
@@ -277,6 +318,90 @@ impl Pool {
         Ok(lane)
     }
 
+    /// Rows of requests for one model that may run together.
+    pub(crate) fn max_batch(&self) -> usize {
+        self.options.max_batch
+    }
+
+    /// What is known of the devices of a choice, which are there.
+    pub(crate) async fn profile(&self, choice: Choice) -> Result<Arc<DeviceProfile>, String> {
+        let rates = match choice {
+            Choice::Cpu => Some(self.cpu_rates().await?),
+            Choice::Lane(_) => None,
+        };
+        let state = self.scheduler.state();
+        let mut members =
+            state.members.values().filter(|member| member.serves(Wanted::new(choice, false)));
+        let first = members.next().ok_or_else(|| format!("no device with {choice} is there"))?;
+        let info = first.device.info();
+        let alike = members.filter(|member| member.kind_id == first.kind_id);
+        let slots =
+            first.options.parallel + alike.map(|member| member.options.parallel).sum::<usize>();
+        let rates = rates.or_else(|| info.calibration.as_ref().map(ledger::rates));
+        let profile = ledger::profile(&info, self.options.cpu.threads, slots, rates);
+        drop(state);
+        self.ledger.meet(&profile);
+        Ok(Arc::new(profile))
+    }
+
+    async fn cpu_rates(&self) -> Result<Rates, String> {
+        let measure = || async {
+            (self.options.progress)("measuring the processor");
+            let measured = self.engine.calibrate().await.map_err(|error| explain(&error))?;
+            Ok(ledger::rates(&measured))
+        };
+        self.cpu_rates.get_or_try_init(measure).await.copied()
+    }
+
+    /// What devices of a choice have loaded.
+    pub(crate) fn resident(&self, choice: Choice) -> Resident {
+        let state = self.scheduler.state();
+        let (mut segments, mut weights) = (HashSet::new(), HashSet::new());
+        let members = state.members.values().filter(|member| member.options.choice == choice);
+        for member in members {
+            let models = member.loaded.values().flat_map(|held| &held.model.segments);
+            for (id, segment) in models {
+                segments.insert(*id);
+                if member.options.shares_weights {
+                    weights.extend(segment.graph.weights.iter().map(|weight| weight.content));
+                }
+            }
+        }
+        Resident::These { segments, weights }
+    }
+
+    /// Bytes of memory of the browsers that were started from here; `None` if there are none, if
+    /// others take part as well, or if the system does not tell.
+    pub(crate) async fn browser_memory(&self) -> Option<u64> {
+        let fleet = self.fleet.as_ref()?;
+        let pages = self.lanes().all().into_iter().map(|lane| lane.hello().page.clone());
+        fleet.memory(&pages.collect()).await
+    }
+
+    /// A model on its own, ready for a choice.
+    pub(crate) async fn prepare_whole(
+        &self,
+        request: &Request,
+        choice: Choice,
+    ) -> Result<Arc<Prepared>, Unprepared> {
+        let progress = || (self.options.progress)(&format!("preparing the model for {choice}"));
+        self.preparer.prepare(request, target(choice), progress).await
+    }
+
+    /// How models would run together, by the graphs that they were imported as.
+    pub(crate) async fn preview(
+        &self,
+        choice: Choice,
+        models: Vec<(Arc<Prepared>, Arc<Inputs>)>,
+    ) -> HashMap<Digest, Arc<Prepared>> {
+        self.plays.preview(target(choice), models).await
+    }
+
+    /// Makes sure that there is a device; the error says why there is none.
+    pub(crate) async fn make_sure(&self, wanted: Wanted) -> Result<(), String> {
+        self.ensure(wanted).await
+    }
+
     /// Ends what the pool started. Returns when no process and no profile of it is left.
     pub async fn close(&self) {
         if let Some(fleet) = &self.fleet {
@@ -310,18 +435,30 @@ impl Ways for Pool {
         request: &Request,
         choice: Choice,
     ) -> Result<Arc<Prepared>, Unprepared> {
-        let target = match choice {
-            Choice::Cpu => Target::Cpu,
-            Choice::Lane(Backend::Wasm) => Target::Wasm,
-            Choice::Lane(Backend::Webgpu) => Target::WebGpu,
-            Choice::Lane(Backend::Webnn) => Target::WebNn,
-        };
-        let progress = || (self.options.progress)(&format!("preparing the model for {choice}"));
-        let whole = self.preparer.prepare(request, target, progress).await?;
+        let whole = self.prepare_whole(request, choice).await?;
         Ok(match request.share {
-            true => self.plays.route(request, target, whole),
+            true => self.plays.route(request, target(choice), whole),
             false => whole,
         })
+    }
+
+    fn saw(&self, mut sighting: Sighting) {
+        sighting.memory_bytes = match (&sighting.page, &self.fleet) {
+            (Some(page), Some(fleet)) => fleet.last_memory(page),
+            (Some(_), None) => None,
+            (None, _) => crate::workload::private_bytes(),
+        };
+        self.ledger.answered(sighting);
+    }
+}
+
+/// What models are lowered for to run on a choice.
+fn target(choice: Choice) -> Target {
+    match choice {
+        Choice::Cpu => Target::Cpu,
+        Choice::Lane(Backend::Wasm) => Target::Wasm,
+        Choice::Lane(Backend::Webgpu) => Target::WebGpu,
+        Choice::Lane(Backend::Webnn) => Target::WebNn,
     }
 }
 
@@ -378,6 +515,7 @@ mod tests {
         let imported = store.import(&path, &ImportOptions::default(), &mut |_| ()).unwrap();
         let input = Tensor::from_slice(&[2], &[1f32, 2.0]).unwrap();
         let request = Request {
+            model: "test".to_owned(),
             graph: imported.manifest.components[0].graph.clone(),
             kind: ModelKind::Other,
             inputs: vec![("x".to_owned(), input)],

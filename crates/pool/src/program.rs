@@ -57,6 +57,8 @@ pub(crate) struct Ran {
 #[derive(Clone, Debug)]
 pub(crate) struct Answered {
     pub(crate) outcome: Outcome,
+    /// The segments that its steps ran, in their order.
+    pub(crate) segments: Vec<SegmentId>,
     /// How long the program took, as seen from here.
     pub(crate) took: Duration,
     pub(crate) reused: Reused,
@@ -104,6 +106,7 @@ pub(crate) async fn run(
     let answers = answers
         .map(|(part, outputs)| Answered {
             reused: part.reused(&assembly, &outcome),
+            segments: part.own.iter().map(|step| assembly.segments[*step]).collect(),
             outcome: part.outcome(&outcome, outputs),
             took,
         })

@@ -14,6 +14,8 @@ use crate::choice::{Choice, Choices};
 /// A model to run once.
 #[derive(Clone, Debug)]
 pub struct Request {
+    /// What people call the model, for records and messages.
+    pub model: String,
     /// The model's graph, as it was imported.
     pub graph: StoredGraph,
     /// What the model is for.

@@ -343,6 +343,8 @@ impl Scene {
 }
 
 impl Ways for Scene {
+    fn saw(&self, _sighting: crate::ledger::Sighting) {}
+
     async fn ensure(&self, wanted: Wanted) -> Result<(), String> {
         match self.scheduler.serves(wanted) {
             true => Ok(()),
@@ -360,6 +362,7 @@ impl Ways for Scene {
 pub(crate) fn request(model: u8, value: f32) -> Request {
     let graph = StoredGraph { graph: Digest::of(&[model]), weights: Vec::new() };
     Request {
+        model: "test".to_owned(),
         graph,
         kind: ModelKind::Other,
         inputs: vec![("x".to_owned(), Tensor::from_slice(&[1], &[value]).unwrap())],

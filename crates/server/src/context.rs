@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use holdfast_devices::Secret;
 use holdfast_devices::lane::Lanes;
+use holdfast_history::History;
 use holdfast_pool::Pool;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +17,7 @@ use crate::site::Site;
 pub(crate) struct Context {
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) pool: Option<Arc<Pool>>,
+    pub(crate) history: Option<History>,
     pub(crate) site: Site,
     pub(crate) assets: Assets,
     /// Opens sockets; stands in the join link.

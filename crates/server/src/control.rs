@@ -32,6 +32,9 @@ pub struct Status {
     pub origin: String,
     /// How long it has been there.
     pub uptime_seconds: f64,
+    /// The file that it keeps its history in.
+    #[serde(default)]
+    pub history: Option<String>,
     /// The lanes that joined and have not gone.
     pub lanes: Vec<LaneStatus>,
 }
@@ -141,6 +144,7 @@ pub(crate) async fn status(State(context): State<Arc<Context>>) -> Json<Status> 
         pid: std::process::id(),
         origin: context.site.origin().to_owned(),
         uptime_seconds: context.started.elapsed().as_secs_f64(),
+        history: context.history.as_ref().map(|history| history.path().display().to_string()),
         lanes: context.lanes.all().iter().map(LaneStatus::of).collect(),
     })
 }

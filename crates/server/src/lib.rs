@@ -15,6 +15,7 @@ mod context;
 mod control;
 mod error;
 mod file;
+mod history;
 mod listen;
 mod lock;
 mod pack;

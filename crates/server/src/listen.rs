@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::context::Context;
 use crate::patient::Patient;
 use crate::server::Limits;
-use crate::{blobs, checks, control, pages, run, socket};
+use crate::{blobs, checks, control, history, pages, run, socket};
 
 /// Headers in one request, and bytes of them.
 const HEADERS: usize = 64;
@@ -70,6 +70,7 @@ fn routes(context: Arc<Context>) -> Router {
         .route("/control/status", get(control::status))
         .route("/control/join", get(control::join))
         .route("/control/metrics", get(control::metrics))
+        .route("/control/history", get(history::history))
         .route("/control/run", post(run::run).layer(DefaultBodyLimit::max(run::BODY_BYTES)))
         .route_layer(middleware::from_fn_with_state(context.clone(), control::guard));
     Router::new()

@@ -62,6 +62,8 @@ impl ServerFile {
 /// A request as JSON; its tensors lie in the body behind it.
 #[derive(Serialize, Deserialize)]
 struct RequestHeader {
+    #[serde(default)]
+    model: String,
     graph: StoredGraph,
     kind: ModelKind,
     inputs: Vec<(String, TensorSlice)>,
@@ -102,6 +104,7 @@ fn encode_request(request: &Request) -> serde_json::Result<Bytes> {
     let mut body = BodyWriter::default();
     let inputs = request.inputs.iter();
     let header = RequestHeader {
+        model: request.model.clone(),
         graph: request.graph.clone(),
         kind: request.kind,
         inputs: inputs.map(|(name, tensor)| (name.clone(), push(&mut body, tensor))).collect(),
@@ -119,6 +122,7 @@ fn decode_request(packed: &Bytes) -> Result<Request, String> {
     let input =
         |(name, slice): (String, TensorSlice)| Ok::<_, String>((name, read_tensor(&slice, &body)?));
     Ok(Request {
+        model: header.model,
         graph: header.graph,
         kind: header.kind,
         inputs: header.inputs.into_iter().map(input).collect::<Result<_, _>>()?,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_devices::Secret;
 use holdfast_devices::lane::Lanes;
+use holdfast_history::History;
 use holdfast_pool::Pool;
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
@@ -44,6 +45,8 @@ pub struct ServerOptions {
     pub home: Option<PathBuf>,
     /// What runs models for control; without it, control runs none.
     pub pool: Option<Arc<Pool>>,
+    /// What was predicted and measured, for control; without it, control has nothing to tell.
+    pub history: Option<History>,
     /// What strangers may take.
     pub limits: Limits,
 }
@@ -59,6 +62,7 @@ impl Default for ServerOptions {
             token: None,
             home: None,
             pool: None,
+            history: None,
             limits: Limits::default(),
         }
     }
@@ -138,6 +142,7 @@ impl Server {
         let context = Arc::new(Context {
             lanes,
             pool: options.pool.clone(),
+            history: options.history.clone(),
             site,
             assets,
             join_token,

@@ -43,6 +43,7 @@ async fn held() -> Held {
     let segment = scene.segment(3);
     let x = Tensor::from_slice(&[2], &[10f32, 20.0]).unwrap();
     let request = Request {
+        model: "test".to_owned(),
         graph: segment.graph,
         kind: ModelKind::Other,
         inputs: vec![("x".to_owned(), x)],

@@ -15,6 +15,7 @@ pub mod crash;
 mod distilbert;
 mod error;
 pub mod families;
+pub mod feed;
 pub mod hub;
 mod layers;
 mod llama;

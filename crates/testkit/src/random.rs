@@ -1,18 +1,20 @@
 //! Random small graphs, and what property tests do to them.
 //!
 //! Every value is a square matrix, so everything composes with everything. [`graph`] makes one,
-//! [`family`] several that begin alike,
+//! [`family`] several that begin alike, [`relatives()`] several with products in common,
 //! [`evaluate()`] runs them without an engine, [`transform`] changes how one is written and
 //! [`mutate`] what it computes.
 
 mod evaluate;
 pub mod mutate;
+mod relatives;
 pub mod transform;
 
 use holdfast_graph::proto::AttributeProto;
 use holdfast_graph::{DataType, Model};
 
 pub use evaluate::{EvaluateError, evaluate, sample_inputs};
+pub use relatives::relatives;
 
 use crate::attribute::{float, int, ints};
 use crate::builder::{Builder, fixed};
@@ -290,6 +292,26 @@ mod tests {
             distinct += usize::from(models[0] != models[1]);
         }
         assert!(distinct > 160, "{distinct}");
+    }
+
+    #[test]
+    fn relatives_are_valid_run_and_have_weights_in_common() {
+        let mut related = 0;
+        for seed in 0..100 {
+            let models = relatives(seed);
+            assert_eq!(models, relatives(seed), "seeded");
+            let weights = |model: &Model| -> HashSet<_> {
+                let all = holdfast_graph::weights::weights(model);
+                all.iter().map(|weight| weight.tensor.bytes().to_vec()).collect()
+            };
+            related += usize::from(!weights(&models[0]).is_disjoint(&weights(&models[1])));
+            for model in &models {
+                let order = holdfast_graph::topology::order(model.graph()).unwrap();
+                assert!(order.is_sorted(), "{seed}: engines want nodes in order");
+                evaluate(model, &sample_inputs(model, seed)).unwrap();
+            }
+        }
+        assert!(related > 80, "{related}");
     }
 
     #[test]

@@ -19,6 +19,7 @@ import {
 import { type During, toEngineError } from "#engine/failure";
 import { GpuPlace, openGpu } from "#engine/gpu";
 import { HostPlace, hostResident } from "#engine/host";
+import { KeptTensors } from "#engine/kept";
 import { LiftedWeights } from "#engine/lifted";
 import { MlPlace, openMl } from "#engine/ml";
 import { loadOrt, type Ort, type OrtModule, startOrt } from "#engine/ort";
@@ -79,7 +80,7 @@ class OrtEngine implements Engine {
   readonly #lifted: LiftedWeights;
   /** Segments whose session was given up, and why. */
   readonly #givenUp = new Map<string, string>();
-  readonly #kept = new Map<string, Resident>();
+  readonly #kept = new KeptTensors();
   #aside = new Map<string, Resident>();
   #cancelled = false;
   #dead: EngineError | null = null;
@@ -124,23 +125,20 @@ class OrtEngine implements Engine {
 
   put(name: string, tensor: HostTensor): Promise<void> {
     return this.#turn("transfer", `tensor \`${name}\` cannot be kept`, async () => {
-      const resident = await this.#place.upload(tensor);
-      this.#kept.get(name)?.dispose();
-      this.#kept.set(name, resident);
+      this.#kept.keep(name, await this.#place.upload(tensor));
     });
   }
 
   get(name: string): Promise<HostTensor> {
     return this.#turn("transfer", `tensor \`${name}\` cannot be read`, () =>
-      this.#keptTensor(name).read(false),
+      this.#kept.get(name).read(false),
     );
   }
 
   drop(name: string): Promise<void> {
-    return this.#turn("transfer", `tensor \`${name}\` cannot be let go`, () => {
-      this.#kept.get(name)?.dispose();
-      this.#kept.delete(name);
-    });
+    return this.#turn("transfer", `tensor \`${name}\` cannot be let go`, () =>
+      this.#kept.drop(name),
+    );
   }
 
   run(program: Program, onPart: (outputs: HostOutput[]) => void): Promise<ProgramOutcome> {
@@ -165,8 +163,7 @@ class OrtEngine implements Engine {
         return;
       }
       for (const [name, resident] of this.#aside) {
-        this.#kept.get(name)?.dispose();
-        this.#kept.set(name, resident);
+        this.#kept.keep(name, resident);
       }
       this.#aside = new Map();
     });
@@ -183,16 +180,13 @@ class OrtEngine implements Engine {
   }
 
   stats(): Promise<EngineStats> {
-    return this.#turn("transfer", "the engine cannot be looked at", () => {
-      const kept = [...this.#kept.values()];
-      return {
-        segments: this.#sessions.size,
-        tensors: kept.length,
-        tensorBytes: kept.reduce((sum, resident) => sum + resident.byteLen, 0),
-        liftedBytes: this.#lifted.byteLen,
-        heapBytes: this.#ort.heapBytes(),
-      };
-    });
+    return this.#turn("transfer", "the engine cannot be looked at", () => ({
+      segments: this.#sessions.size,
+      tensors: this.#kept.size,
+      tensorBytes: this.#kept.byteLen,
+      liftedBytes: this.#lifted.byteLen,
+      heapBytes: this.#ort.heapBytes(),
+    }));
   }
 
   /** Does `work` when its turn has come. After a fatal failure nothing has a turn any more. */
@@ -227,7 +221,7 @@ class OrtEngine implements Engine {
     return runProgram(program, {
       place: this.#place,
       session: (segment) => this.#session(segment),
-      kept: (name) => this.#keptTensor(name),
+      kept: (name) => this.#kept.get(name),
       inline: (tensor) => hostResident(this.#ort.module, tensor),
       checkCancelled: () => {
         if (this.#cancelled) {
@@ -299,14 +293,6 @@ class OrtEngine implements Engine {
         : new EngineError("state_lost", `segment ${segment} has to be loaded again: ${why}`);
     }
     return session;
-  }
-
-  #keptTensor(name: string): Resident {
-    const resident = this.#kept.get(name);
-    if (resident === undefined) {
-      throw new EngineError("caller", `tensor \`${name}\` is not kept here`);
-    }
-    return resident;
   }
 
   #letAsideGo(): void {

@@ -1,7 +1,7 @@
 /*
  * A segment as a session of ONNX Runtime. Graphs arrive lowered and run as they are. A session says
  * where its nodes run: first it is made without any on the processor, and only where the backend
- * lacks operators with their help, which is then told.
+ * lacks operators with its help, which is then told.
  */
 
 import type { InferenceSession, Tensor } from "onnxruntime-web";
@@ -162,11 +162,10 @@ async function make(
     const mixed = placement !== null;
     const locations = await orRelease(session, () => outputLocations(session, place, mixed));
     const usual = place.outputLocation("float32", mixed);
-    if (!mixed && Object.values(locations).every((location) => location === usual)) {
+    if (Object.values(locations).every((location) => location === usual)) {
       return [session, placement];
     }
-    // Only the session tells which types its outputs have, and some cannot stay on the device. And
-    // one that told where its nodes run would go on talking with every run.
+    // Only the session tells which types its outputs have, and some cannot stay on the device.
     await session.release();
     const extra = mixed ? {} : WITHOUT_PROCESSOR;
     return [await create({ preferredOutputLocation: locations, extra }), placement];
@@ -199,18 +198,40 @@ async function makePlaced(
       throw error;
     }
   }
-  const preferredOutputLocation = place.outputLocation("float32", true);
-  const { result, lines } = await ort.logged(() =>
-    create({ preferredOutputLocation, logSeverityLevel: LOG_VERBOSE }),
-  );
-  const placement = readPlacement(lines);
-  if (isWorthwhile(placement)) {
-    return [result, placement];
+  const placement = await tellPlacement(ort, create);
+  if (!isWorthwhile(placement)) {
+    throw new Error(
+      `the backend lacks operators or needs fixed dimensions, with ${describePlacement(placement)}; bind all dimensions when the model is lowered, or use another backend`,
+    );
   }
-  await result.release();
-  throw new Error(
-    `the backend lacks operators or needs fixed dimensions, with ${describePlacement(placement)}; bind all dimensions when the model is lowered, or use another backend`,
-  );
+  const preferredOutputLocation = place.outputLocation("float32", true);
+  return [await create({ preferredOutputLocation }), placement];
+}
+
+/**
+ * Where the nodes of a session would run that is refused without the processor. Only a session that
+ * talks tells, and it would go on talking with every run, so it is not the one that is used. It is
+ * made without its weights: a session that is let go leaves them on the device for as long as any
+ * other is there. That they are missing is noticed only after the nodes have their places.
+ */
+async function tellPlacement(
+  ort: Ort,
+  create: (options: InferenceSession.SessionOptions) => Promise<InferenceSession>,
+): Promise<Placement> {
+  const { result: failure, lines } = await ort.logged(async () => {
+    try {
+      const made = await create({ externalData: [], logSeverityLevel: LOG_VERBOSE });
+      await made.release();
+      return null;
+    } catch (error) {
+      return error;
+    }
+  });
+  const placement = readPlacement(lines);
+  if (failure !== null && placement.nodesOnBackend + placement.nodesOnProcessor === 0) {
+    throw failure;
+  }
+  return placement;
 }
 
 /**

@@ -31,6 +31,8 @@ class ScriptedOrt {
   results: Record<string, { dispose(): void }> = {};
   /** What it logs when it makes a session that may use the processor; null if it need not. */
   placementLog: string[] | null = null;
+  /** How it fails to make one that talks. */
+  talkingFails: Error | null = null;
   readonly #output: string;
 
   constructor(output = "float32") {
@@ -41,6 +43,9 @@ class ScriptedOrt {
     const create = async (_: unknown, options: Record<string, unknown>) => {
       if (this.placementLog && options.extra && "session" in (options.extra as object)) {
         throw new Error("nodes that are assigned to the default CPU EP");
+      }
+      if (this.talkingFails !== null && options.logSeverityLevel === 0) {
+        throw this.talkingFails;
       }
       const made: Made = { options, released: false };
       this.made.push(made);
@@ -94,22 +99,53 @@ describe("a session whose outputs cannot be sent", () => {
   });
 });
 
-it("is made quietly where the processor helps out, after it told where its nodes run", async () => {
-  const scripted = new ScriptedOrt();
+describe("a session where the processor helps out", () => {
   const at = "VerifyEachNodeIsAssignedToAnEp]";
-  scripted.placementLog = [
+  const PLACEMENT = [
     `${at} Node(s) placed on [WebGpuExecutionProvider]. Number of nodes: 2`,
     `${at}   Relu (a)`,
     `${at}   Relu (b)`,
     `${at} Node(s) placed on [CPUExecutionProvider]. Number of nodes: 1`,
     `${at}   Hardmax (c)`,
   ];
-  const session = await Session.create(scripted.ort, place("webgpu"), FILES, NOTHING_LIFTED);
-  expect(session.placement?.onProcessor).toEqual(["Hardmax"]);
-  const [talking, quiet] = scripted.made;
-  expect(talking).toMatchObject({ options: { logSeverityLevel: 0 }, released: true });
-  expect(quiet).toMatchObject({ options: { logSeverityLevel: 3 }, released: false });
-  expect(scripted.left).toHaveLength(1);
+  const files = { ...FILES, weights: [{ name: "w", bytes: new Uint8Array(4) }] };
+  const create = (scripted: ScriptedOrt) =>
+    Session.create(scripted.ort, place("webgpu"), files, NOTHING_LIFTED);
+
+  it("is made quietly, after one without weights told where its nodes run", async () => {
+    const scripted = new ScriptedOrt();
+    scripted.placementLog = PLACEMENT;
+    expect((await create(scripted)).placement?.onProcessor).toEqual(["Hardmax"]);
+    const [talking, quiet] = scripted.made;
+    expect(talking).toMatchObject({ options: { logSeverityLevel: 0, externalData: [] } });
+    expect(quiet).toMatchObject({
+      options: { logSeverityLevel: 3, externalData: [{ path: "w" }] },
+    });
+    expect(scripted.left).toEqual([quiet]);
+  });
+
+  it("is made once if the one that talks misses its weights", async () => {
+    const scripted = new ScriptedOrt();
+    scripted.placementLog = PLACEMENT;
+    scripted.talkingFails = new Error("w is missing");
+    expect((await create(scripted)).placement?.onProcessor).toEqual(["Hardmax"]);
+    expect(scripted.made).toHaveLength(1);
+  });
+
+  it("is not made if nothing tells where its nodes would run", async () => {
+    const scripted = new ScriptedOrt();
+    scripted.placementLog = [];
+    scripted.talkingFails = new Error("no such operator");
+    await expect(create(scripted)).rejects.toThrow("no such operator");
+    expect(scripted.made).toEqual([]);
+  });
+
+  it("is not made if the processor would do most", async () => {
+    const scripted = new ScriptedOrt();
+    scripted.placementLog = ["All nodes placed on [CPUExecutionProvider]. Number of nodes: 2"];
+    await expect(create(scripted)).rejects.toThrow("2 of 2 nodes on the processor");
+    expect(scripted.left).toEqual([]);
+  });
 });
 
 it("lets go of all outputs if one of them cannot be taken", async () => {

@@ -23,9 +23,10 @@ const tell = (words) => fetch('/tell', { method: 'POST', body: words });
 })();
 </script>";
 
-/// Computes for a moment before, as a page that has joined does.
-const BUSY: &str =
-    "<script>{ const end = performance.now() + 1000; while (performance.now() < end); }</script>";
+/// Computes before, as a page that has joined does: so much, and not for so long, because on a busy
+/// machine other processes of the browser would have computed more by then.
+const BUSY: &str = "<script>{ let x = 1; \
+    for (let i = 0; i < 1e9; i++) x = (Math.imul(x, 48271) + i) | 0; window.computed = x; }</script>";
 
 /// Serves the page until it is dropped.
 pub struct PageServer {

@@ -9,6 +9,7 @@ use holdfast_server::{Server, ServerOptions, Tls};
 use serde_json::json;
 
 use crate::args::{Global, ServeArgs};
+use crate::chronicle::Recording;
 use crate::interrupt::interrupted;
 use crate::place::pool_options;
 use crate::{output, qr};
@@ -25,6 +26,8 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<()> {
         (None, Some(cert), Some(key)) => Some(Tls::Files { cert: cert.clone(), key: key.clone() }),
         _ => None,
     };
+    let recording = Recording::start(global, &args.db)?;
+    let options = recording.of_pool(options);
     let address = SocketAddr::new(args.address, args.port);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -36,6 +39,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<()> {
             names: args.name.clone(),
             home,
             pool: Some(pool.clone()),
+            history: Some(recording.history.clone()),
             ..ServerOptions::default()
         };
         let server = Server::start(pool.lanes().clone(), options).await?;
@@ -48,12 +52,16 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<()> {
         tokio::select! {
             () = async {
                 server.stop(PATIENCE).await;
+                pool.ledger().settled().await;
+                pool.ledger().save();
                 pool.close().await;
             } => {}
             () = interrupted() => {}
         }
-        Ok(())
-    })
+        anyhow::Ok(())
+    })?;
+    recording.finish();
+    Ok(())
 }
 
 fn announce(global: &Global, args: &ServeArgs, server: &Server) -> anyhow::Result<()> {

@@ -60,6 +60,7 @@ impl Scene {
     fn request(&self, value: u16, choices: &str) -> Request {
         let input = Tensor::from_slice(&[SIZE, SIZE], &vec![f32::from(value); SIZE * SIZE]);
         Request {
+            model: "test".to_owned(),
             graph: self.graph.clone(),
             kind: ModelKind::Other,
             inputs: vec![("x".to_owned(), input.unwrap())],

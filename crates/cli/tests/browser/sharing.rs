@@ -9,7 +9,10 @@ use holdfast_devices::{Device, ModelKind, Stats};
 use holdfast_graph::share::Prices;
 use holdfast_graph::{DataType, Dim, Model, Tensor, encode};
 use holdfast_models::{ImportOptions, Store, StoredGraph};
-use holdfast_pool::{Answer, BrowserOptions, Home, Pool, PoolOptions, Priority, Request, Reused};
+use holdfast_pool::{
+    Answer, BrowserOptions, Home, Pool, PoolOptions, Priority, Request, Reused, Workload,
+};
+use holdfast_predict::{Goal, Strategy};
 use holdfast_server::{Server, ServerOptions};
 use holdfast_tensors::Key;
 use holdfast_testkit::synth::{Options, synth};
@@ -68,6 +71,7 @@ impl Scene {
 
     fn request(&self, graph: &StoredGraph, model: &Model, seed: i64) -> Request {
         Request {
+            model: "test".to_owned(),
             graph: graph.clone(),
             kind: ModelKind::Text,
             inputs: model.inputs().iter().map(|v| (v.name.clone(), sample(v, seed))).collect(),
@@ -258,4 +262,32 @@ async fn shared_tensors_live_in_the_browser_on_every_backend() {
     for backend in [Backend::Wasm, Backend::Webgpu, Backend::Webnn] {
         shared_tensors_live_in_the_browser(backend).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workload_in_a_browser_is_predicted_run_in_every_way_and_learned_from() {
+    let scene = Scene::new(Backend::Wasm).await;
+    let requests = scene.family("heads", 2);
+    let workload = Workload { requests: requests.clone(), goal: Goal::Latency };
+    let before = within("a forecast", scene.pool.forecast(&workload)).await.unwrap();
+    assert_eq!(before.choice.to_string(), "wasm");
+    let (mix, estimate) = before.of(Strategy::Parallel).unwrap();
+    assert!(mix.device.rates.is_some(), "a lane is measured when it joins");
+    assert!(mix.stages.iter().flatten().flat_map(|job| &job.pieces).all(|piece| !piece.resident));
+    assert!(estimate.latency_seconds.low > 0.0);
+
+    let compared = within("a comparison", scene.pool.compare(&workload, 2)).await.unwrap();
+    assert_eq!(compared.ways.len(), Strategy::ALL.len());
+    for way in compared.ways.iter().chain(&compared.unshared) {
+        assert_eq!(way.runs.len(), 2);
+        // The browser is ours, so its memory can be told.
+        assert!(way.measured().memory_bytes.unwrap() > 50e6);
+    }
+    let done = scene.pool.execute(&workload, None).await.unwrap();
+    assert!(!done.loaded, "everything was loaded by then");
+    assert!(done.answers.iter().all(|answer| answer.outcome.device.backend == "wasm"));
+    scene.check(&requests).await;
+    let after = scene.pool.forecast(&workload).await.unwrap();
+    assert!(after.of(Strategy::Sequential).unwrap().1.observations > 0);
+    scene.close().await;
 }

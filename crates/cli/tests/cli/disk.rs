@@ -2,9 +2,11 @@
 
 #![cfg(unix)]
 
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use holdfast_models::Store;
@@ -56,8 +58,12 @@ fn a_folder_that_may_not_be_written_is_one_sentence_with_a_hint() {
     scene.write_model("model.onnx", &made("bert", 1, Size::tiny())[0]);
     scene.ok(&["import", "model.onnx", "--name", "model"]);
     if fs::metadata(scene.home()).unwrap().uid() == 0 {
-        // The program itself may be where only root can reach it.
+        // The program, and the library that it starts with, may be where only root can reach them.
         fs::copy(HOLDFAST, scene.path("holdfast")).unwrap();
+        if let Some(folder) = option_env!("DUCKDB_LIB_DIR") {
+            let name = format!("{DLL_PREFIX}duckdb{DLL_SUFFIX}");
+            fs::copy(Path::new(folder).join(&name), scene.path(&name)).unwrap();
+        }
     }
     let read_only = fs::Permissions::from_mode(0o555);
     for folder in ["", "home", "home/blobs", "home/models", "home/derived"] {

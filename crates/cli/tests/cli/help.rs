@@ -4,7 +4,7 @@ use clap_complete::Shell;
 
 use crate::support::{Scene, check};
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 22] = [
     "import",
     "pull",
     "models",
@@ -17,6 +17,12 @@ const COMMANDS: [&str; 16] = [
     "join",
     "pool",
     "bench",
+    "predict",
+    "compare",
+    "validate",
+    "refine",
+    "history",
+    "report",
     "doctor",
     "demo",
     "synth",
@@ -45,6 +51,12 @@ fn the_first_help_says_what_there_is() {
       join         Print the link by which a browser joins the running server
       pool         Watch the running server's browsers, models, queue and times
       bench        Measure how fast models run here: throughput and latency, by model and device
+      predict      Say what a mix of models will cost before it runs, and how sure that is
+      compare      Run a mix in every way, in turns, and say which is best
+      validate     Predict mixes drawn at random, run them, and say how good the predictions were
+      refine       Change the predictor by its past errors, where that helps
+      history      List what was predicted and what it was
+      report       Write a report of predictions, measurements and what was learned from them
       doctor       Say what this machine and its browsers can do, and how to fix the rest
       demo         Show what sharing saves, on models that are made and trained for it
       synth        Make seeded models in code, for tests and benchmarks

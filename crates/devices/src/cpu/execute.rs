@@ -11,9 +11,10 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::fault::{engine_error, run_error};
+use super::kept::KeptTensors;
+use super::not_loaded;
 use super::session::LoadedSession;
 use super::value::{Borrowed, borrow, data_type, shape, to_tensor};
-use super::{not_kept, not_loaded};
 use crate::check::{byte_len, check_fits, no_such};
 use crate::error::{DeviceError, ErrorKind};
 use crate::program::{Input, KeptTensor, Output, Program, Returned, StepTiming, TensorId};
@@ -125,7 +126,7 @@ pub(crate) struct Done {
 pub(crate) fn prepare(
     program: &Program,
     sessions: &HashMap<SegmentId, Arc<LoadedSession>>,
-    tensors: &HashMap<TensorId, Arc<Kept>>,
+    tensors: &KeptTensors,
 ) -> Result<Prepared, DeviceError> {
     let mut steps: Vec<PreparedStep> = Vec::new();
     for (number, step) in program.steps.iter().enumerate() {
@@ -138,9 +139,7 @@ pub(crate) fn prepare(
                 declared.ok_or_else(|| no_such(&session.inputs, name, number, "input"))?;
             let source = match input {
                 Input::Inline(tensor) => Source::Value(Arc::new(Kept::from_tensor(tensor)?)),
-                Input::Kept(id) => {
-                    Source::Value(tensors.get(id).cloned().ok_or_else(|| not_kept(id))?)
-                }
+                Input::Kept(id) => Source::Value(tensors.get(id)?),
                 Input::Step { step, output } => {
                     let named = |(name, _): &(String, Output)| name == output;
                     if !steps.get(*step).is_some_and(|step| step.outputs.iter().any(named)) {

@@ -2,6 +2,8 @@
 
 mod execute;
 mod fault;
+mod helpers;
+mod kept;
 mod lower;
 mod processor;
 mod runtime;
@@ -21,11 +23,13 @@ use tokio::sync::{Semaphore, broadcast};
 
 pub use lower::{Level, Target};
 
+use crate::calibration::{Calibration, calibrate};
 use crate::device::{Device, DeviceInfo, Event, Loaded, Stats};
 use crate::error::{DeviceError, ErrorKind};
 use crate::program::{Outcome, Program, RequestId, TensorId};
 use crate::segment::{Segment, SegmentId};
 use execute::{Kept, Stop};
+use kept::KeptTensors;
 use runtime::Runtime;
 use session::LoadedSession;
 
@@ -81,7 +85,7 @@ struct State {
     /// Packed copies of weights, for all sessions. The library never takes one out, so the
     /// container is replaced when nothing is loaded.
     packed: PrepackedWeights,
-    tensors: HashMap<TensorId, Arc<Kept>>,
+    tensors: KeptTensors,
     running: HashMap<RequestId, Arc<Stop>>,
     succeeded: u64,
     failed: u64,
@@ -102,7 +106,7 @@ impl CpuEngine {
         let state = State {
             sessions: HashMap::new(),
             packed: PrepackedWeights::new(),
-            tensors: HashMap::new(),
+            tensors: KeptTensors::default(),
             running: HashMap::new(),
             succeeded: 0,
             failed: 0,
@@ -131,6 +135,11 @@ impl CpuEngine {
         let (shared, original, dims) = (self.shared.clone(), original.clone(), dims.clone());
         blocking(move || lower::lower(shared.runtime, &shared.store, &original, target, &dims))
             .await?
+    }
+
+    /// Measures what the engine does here. It takes a moment, and says nothing while other work runs.
+    pub async fn calibrate(&self) -> Result<Calibration, DeviceError> {
+        calibrate(self, &self.shared.store).await
     }
 
     /// The library that is in use.
@@ -211,18 +220,18 @@ impl Device for CpuEngine {
     }
 
     async fn put(&self, id: TensorId, tensor: Tensor) -> Result<(), DeviceError> {
-        let kept = Kept::from_tensor(&tensor)?;
-        self.state().keep(vec![(id, Arc::new(kept))], self.shared.options.tensor_bytes)
+        let kept = HashMap::from([(id, Arc::new(Kept::from_tensor(&tensor)?))]);
+        self.state().tensors.keep(kept, self.shared.options.tensor_bytes)
     }
 
     async fn get(&self, id: &TensorId) -> Result<Tensor, DeviceError> {
-        let kept = self.state().tensors.get(id).cloned().ok_or_else(|| not_kept(id))?;
+        let kept = self.state().tensors.get(id)?;
         kept.to_tensor()
     }
 
     async fn drop_tensor(&self, id: &TensorId) -> Result<(), DeviceError> {
         let removed = self.state().tensors.remove(id);
-        removed.map(drop).ok_or_else(|| not_kept(id))
+        removed.map(drop)
     }
 
     async fn run(&self, program: Program) -> Result<Outcome, DeviceError> {
@@ -268,7 +277,7 @@ impl Device for CpuEngine {
             weight_bytes: state.weights().values().sum(),
             lifted_bytes: 0,
             tensors: state.tensors.len(),
-            tensor_bytes: state.tensors.values().map(|kept| kept.byte_len()).sum(),
+            tensor_bytes: state.tensors.byte_len(),
             in_flight: state.running.len(),
             succeeded: state.succeeded,
             failed: state.failed,
@@ -311,6 +320,10 @@ impl CpuEngine {
             turn = turns.acquire_owned() => turn.expect("the semaphore is never closed"),
         };
         let queued = arrived.elapsed();
+        // Timers are no finer than a millisecond, in which a small program would be done.
+        if program.deadline.is_some_and(|deadline| queued >= deadline) {
+            return Err(stop.error(ErrorKind::Timeout));
+        }
         let prepared = {
             let state = self.state();
             execute::prepare(&program, &state.sessions, &state.tensors)?
@@ -323,7 +336,7 @@ impl CpuEngine {
         .await??;
         let kept = done.kept.iter().map(|(kept, _)| kept.clone()).collect();
         let values = done.kept.into_iter().map(|(kept, value)| (kept.id, value)).collect();
-        self.state().keep(values, self.shared.options.tensor_bytes)?;
+        self.state().tensors.keep(values, self.shared.options.tensor_bytes)?;
         let (outputs, steps) = (done.returned, done.steps);
         Ok(Outcome { outputs, kept, steps, queued, device: self.info() })
     }
@@ -348,24 +361,6 @@ impl State {
     /// The large weights of all sessions, each once.
     fn weights(&self) -> HashMap<Digest, u64> {
         self.sessions.values().flat_map(|session| session.contents.iter().copied()).collect()
-    }
-
-    /// Keeps tensors, all or none.
-    fn keep(&mut self, new: Vec<(TensorId, Arc<Kept>)>, limit: u64) -> Result<(), DeviceError> {
-        let new: HashMap<TensorId, Arc<Kept>> = new.into_iter().collect();
-        let staying = self.tensors.iter().filter(|(id, _)| !new.contains_key(id));
-        let staying: u64 = staying.map(|(_, kept)| kept.byte_len()).sum();
-        let added: u64 = new.values().map(|kept| kept.byte_len()).sum();
-        if staying + added > limit {
-            let message = format!(
-                "keeping {added} more bytes beside {staying} passes the limit of {limit}; \
-                 drop {} bytes of tensors first",
-                staying + added - limit
-            );
-            return Err(DeviceError::new(ErrorKind::Memory, message));
-        }
-        self.tensors.extend(new);
-        Ok(())
     }
 }
 
@@ -392,10 +387,6 @@ fn describe(
 
 fn not_loaded(segment: SegmentId) -> DeviceError {
     DeviceError::caller(format!("segment {segment} is not loaded on this device"))
-}
-
-fn not_kept(id: &TensorId) -> DeviceError {
-    DeviceError::caller(format!("no tensor `{id}` is kept on this device"))
 }
 
 /// Runs what blocks on a thread made for that.

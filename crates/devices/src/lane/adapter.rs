@@ -123,6 +123,7 @@ mod tests {
 
     fn at(gigaflops: f64) -> Calibration {
         Calibration {
+            memory_bytes_per_second: 1e9,
             matmul_flops: gigaflops * 1e9,
             launch: Duration::from_micros(50),
             upload_bytes_per_second: 1e9,

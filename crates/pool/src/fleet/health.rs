@@ -15,8 +15,9 @@ pub(super) struct Seen {
     pub(super) lost: usize,
     /// For how long it has been without one of its lanes.
     pub(super) incomplete: Duration,
-    /// Whether the process that the page ran in is gone.
-    pub(super) tab_crashed: bool,
+    /// For how long the process that the page ran in is gone, as far as can be told; `None` if it
+    /// is there.
+    pub(super) tab_crashed: Option<Duration>,
     /// Memory of its processes, where it can be told.
     pub(super) memory: Option<u64>,
     pub(super) memory_limit: u64,
@@ -42,8 +43,12 @@ pub(super) const SILENCE: Duration = Duration::from_secs(10);
 /// failed, but not one that ended, or whose worker hangs.
 pub(super) const INCOMPLETE: Duration = Duration::from_secs(10);
 
+/// How long the lanes of a tab that crashed may still seem to be there: their lines are cut with it,
+/// but a busy machine hears of that later than of the process.
+pub(super) const LATE: Duration = Duration::from_secs(3);
+
 pub(super) fn judge(seen: &Seen) -> Verdict {
-    if seen.tab_crashed && (seen.away > 0 || seen.heard == 0) {
+    if seen.tab_crashed.is_some() && (seen.away > 0 || seen.heard == 0) {
         return Verdict::Replace("its tab crashed".to_owned());
     }
     if seen.heard == 0 && seen.silent >= SILENCE {
@@ -58,7 +63,10 @@ pub(super) fn judge(seen: &Seen) -> Verdict {
         let (lost, all) = (seen.lost, seen.lost + seen.heard + seen.away);
         return Verdict::Drain(format!("it lost {lost} of its {all} lanes"));
     }
-    if seen.tab_crashed { Verdict::WrongTab } else { Verdict::Fine }
+    match seen.tab_crashed {
+        Some(since) if since >= LATE => Verdict::WrongTab,
+        Some(_) | None => Verdict::Fine,
+    }
 }
 
 #[cfg(test)]
@@ -71,7 +79,7 @@ mod tests {
         silent: Duration::ZERO,
         lost: 0,
         incomplete: Duration::ZERO,
-        tab_crashed: false,
+        tab_crashed: None,
         memory: Some(100),
         memory_limit: 100,
     };
@@ -84,7 +92,8 @@ mod tests {
             let incomplete = Duration::from_secs(seconds);
             Seen { heard: 1, lost: 1, incomplete, ..FINE }
         };
-        let crashed = |heard, away| Seen { heard, away, tab_crashed: true, ..FINE };
+        let since = |seconds| Some(Duration::from_secs(seconds));
+        let crashed = |heard, away| Seen { heard, away, tab_crashed: since(3), ..FINE };
         let cases = [
             ("all is well", FINE, "fine"),
             ("memory cannot be told", Seen { memory: None, ..FINE }, "fine"),
@@ -95,9 +104,10 @@ mod tests {
             ("one lane is gone, and may be started again", lost(9), "fine"),
             ("and is not", lost(10), "drain"),
             ("nor is any other heard", Seen { lost: 1, ..silent(10) }, "replace"),
-            ("and the tab crashed", Seen { away: 1, tab_crashed: true, ..lost(10) }, "replace"),
-            ("and another process ended", Seen { tab_crashed: true, ..lost(10) }, "drain"),
+            ("and the tab crashed", Seen { away: 1, tab_crashed: since(0), ..lost(10) }, "replace"),
+            ("and another process ended", Seen { tab_crashed: since(3), ..lost(10) }, "drain"),
             ("another process ended", crashed(2, 0), "wrong tab"),
+            ("or no lane knows yet", Seen { tab_crashed: since(2), ..crashed(2, 0) }, "fine"),
             ("the tab's process ended", crashed(0, 2), "replace"),
             ("and not all lanes know yet", crashed(1, 1), "replace"),
             ("and its lanes are gone", crashed(0, 0), "replace"),

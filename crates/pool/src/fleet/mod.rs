@@ -14,6 +14,7 @@ mod started;
 mod state;
 mod supervisor;
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -107,6 +108,29 @@ impl Fleet {
     /// How the fleet is.
     pub(crate) fn metrics(&self) -> FleetMetrics {
         self.shared.metrics()
+    }
+
+    /// Bytes of memory that all its browsers take now; `None` where that cannot be told, and where
+    /// one of these pages is in another browser.
+    pub(crate) async fn memory(&self, pages: &HashSet<String>) -> Option<u64> {
+        let processes: Vec<u32> = {
+            let state = self.shared.state();
+            let own = |page: &String| state.browsers.values().any(|entry| entry.page == *page);
+            if !pages.iter().all(own) {
+                return None;
+            }
+            state.browsers.values().filter_map(|entry| Some(entry.facts.as_ref()?.pid)).collect()
+        };
+        let measure = move || {
+            let each = processes.into_iter().map(holdfast_browsers::tree_memory);
+            each.sum::<Option<u64>>().filter(|bytes| *bytes > 0)
+        };
+        tokio::task::spawn_blocking(measure).await.ok().flatten()
+    }
+
+    /// Bytes of memory of the browser that a page is in, when it was looked at last.
+    pub(crate) fn last_memory(&self, page: &str) -> Option<u64> {
+        self.shared.state().browsers.values().find(|entry| entry.page == page)?.memory
     }
 
     /// Ends all browsers, and starts none from now on. Returns when their processes are gone and

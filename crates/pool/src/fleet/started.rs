@@ -156,7 +156,7 @@ impl Started {
     /// Watches over it for as long as it is fine.
     async fn serve(&mut self, browser: &Arc<Browser>) -> Ended {
         let mut watch = browser.watch();
-        let mut tab_crashed = false;
+        let mut tab_crashed: Option<Instant> = None;
         let mut roll_call = RollCall::new();
         let mut worked = false;
         let mut look = tokio::time::interval(LOOK);
@@ -175,7 +175,7 @@ impl Started {
                     self.drain(browser, &why).await;
                     return Ended::AsTold(why);
                 }
-                () = watch.crashed(), if !tab_crashed => tab_crashed = true,
+                () = watch.crashed(), if tab_crashed.is_none() => tab_crashed = Some(Instant::now()),
                 _ = measure.tick() => self.measure(browser).await,
                 _ = look.tick() => {}
             }
@@ -183,10 +183,10 @@ impl Started {
                 worked = true;
                 self.shared.state().records[self.source].worked();
             }
-            let seen = self.see(tab_crashed, &mut roll_call);
+            let seen = self.see(tab_crashed.map(|at| at.elapsed()), &mut roll_call);
             match judge(&seen) {
                 Verdict::Fine => {}
-                Verdict::WrongTab => (watch, tab_crashed) = (browser.watch(), false),
+                Verdict::WrongTab => (watch, tab_crashed) = (browser.watch(), None),
                 Verdict::Replace(reason) => {
                     let reason = format!("{}: {reason}", browser.name());
                     return Ended::Failed { reason, worked };
@@ -199,7 +199,7 @@ impl Started {
         }
     }
 
-    fn see(&self, tab_crashed: bool, roll_call: &mut RollCall) -> Seen {
+    fn see(&self, tab_crashed: Option<Duration>, roll_call: &mut RollCall) -> Seen {
         let lanes = self.lanes();
         let heard = lanes.iter().filter(|lane| lane.is_connected()).count();
         let lost = roll_call.note(&lanes, heard);

@@ -164,6 +164,47 @@ impl Plays {
         route.unwrap_or(whole)
     }
 
+    /// How models run together, by the graphs that they were imported as: as they do if they are in
+    /// play, else as they would. Nothing is run for it.
+    pub(crate) async fn preview(
+        &self,
+        target: Target,
+        models: Vec<(Arc<Prepared>, Arc<Inputs>)>,
+    ) -> HashMap<Digest, Arc<Prepared>> {
+        let mut stages: HashMap<Stage, HashMap<Digest, InPlay>> = HashMap::new();
+        for (whole, sample) in models {
+            let in_play =
+                InPlay { whole: whole.clone(), sample, used: Instant::now(), analysed: None };
+            let stage = stages.entry(Stage::of(target, &whole)).or_default();
+            stage.entry(whole.original).or_insert(in_play);
+        }
+        let mut routes = HashMap::new();
+        for (stage, models) in stages {
+            if let Some(play) = lock(&self.shared.plays).get(&stage)
+                && models.keys().all(|model| play.planned_for.0.contains(model))
+            {
+                routes.extend(play.routes.iter().map(|(model, route)| (*model, route.clone())));
+                continue;
+            }
+            if models.len() < 2 {
+                continue;
+            }
+            let mut models: Vec<(Digest, InPlay)> = models.into_iter().collect();
+            models.sort_by_key(|(digest, _)| *digest);
+            let shared = self.shared.clone();
+            let planned = tokio::task::spawn_blocking(move || {
+                plan::plan(&shared.store, &shared.prices, &stage, models)
+            });
+            match planned.await {
+                Ok(Ok((Some(planned), _))) => routes.extend(planned.routes),
+                Ok(Ok((None, _))) => {}
+                Ok(Err(Failed { why, .. })) => tracing::warn!("no plan for the models: {why}"),
+                Err(error) => tracing::warn!("no plan for the models: {error}"),
+            }
+        }
+        routes
+    }
+
     /// Begins a plan, if there is need for one.
     fn begin(&self, stage: &Stage, play: &mut Play) {
         let is_gathering = self.shared.gathering.load(Ordering::SeqCst) > 0;

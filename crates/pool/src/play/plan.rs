@@ -245,7 +245,7 @@ impl Planner<'_> {
                 let Composite { model, pieces, .. } = &self.holdings.composites[*composite];
                 let ids: Vec<String> =
                     pieces.iter().map(|&piece| self.plan.segments[piece].id.to_string()).collect();
-                let by = format!("composite of {}", ids.join(" "));
+                let by = format!("composite in stages of {}", ids.join(" "));
                 let table = hashed_like(model, pieces.iter().flat_map(|&p| known(&self.tables[p])));
                 self.keep(pieces, &by, model, &table)
             }),

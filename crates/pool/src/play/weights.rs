@@ -2,8 +2,8 @@
 //! twin with a past: each backend has its own way to hold them once.
 //!
 //! The in-process engine shares them between sessions by itself. On WebGPU they become inputs, fed
-//! from one buffer. WebAssembly can share nothing between sessions, so the pieces become branches
-//! of one.
+//! from one buffer. WebAssembly can share nothing between sessions, so the pieces become one graph
+//! of which one of them is chosen.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -25,6 +25,8 @@ pub(crate) struct State {
     pub(crate) queue: Queue,
     pub(crate) members: BTreeMap<MemberId, Member>,
     next_member: u64,
+    /// Slots that were ever given.
+    granted: u64,
     /// The kinds of devices that were ever there, by number.
     kinds: Vec<Arc<str>>,
     /// Routes that have had their day: they go as soon as nobody uses them.
@@ -352,9 +354,11 @@ impl State {
         values: Option<Arc<Values>>,
         now: Instant,
     ) -> Option<Granted> {
+        let first = self.members.values().all(|member| member.in_flight == 0);
         let member = self.members.get_mut(&id)?;
         let (device, steady) = (member.device.clone(), member.options.steady);
         let held = member.take(route, now)?;
+        self.granted += 1;
         let (model, loaded, loaded_at) = (held.model.clone(), held.loaded.clone(), held.at);
         let there = values.as_ref().map(|values| member.engage(&model, values, now));
         let there = Arc::new(there.unwrap_or_default());
@@ -366,6 +370,8 @@ impl State {
             loaded_at,
             steady,
             at: now,
+            number: self.granted,
+            first,
             values,
             there,
         })
@@ -473,6 +479,11 @@ impl State {
             actions.extend(self.refresh());
         }
         actions
+    }
+
+    /// Whether nothing else ran since a slot was given.
+    pub(crate) fn ran_alone(&self, granted: &Granted) -> bool {
+        granted.first && granted.number == self.granted
     }
 
     /// Since when a group can be served, if it can.

@@ -39,6 +39,10 @@ pub(crate) struct Granted {
     pub(crate) steady: bool,
     /// When the request's turn came.
     pub(crate) at: Instant,
+    /// How many slots were ever given, this one included.
+    pub(crate) number: u64,
+    /// Whether no other slot was in use then.
+    pub(crate) first: bool,
     /// What the request computes on its way, where other models may need that too.
     pub(crate) values: Option<Arc<Values>>,
     /// What of it the device has; it is kept there until the slot is given back.

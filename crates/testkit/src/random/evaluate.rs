@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use holdfast_graph::proto::{AttributeProto, NodeProto};
-use holdfast_graph::{Model, Tensor, TensorError, node_label, topology, weights};
+use holdfast_graph::{Dim, Model, Tensor, TensorError, Value, node_label, topology, weights};
 
 use super::SIDE;
 use crate::weights::{Init, Weights};
@@ -40,12 +40,19 @@ pub fn evaluate(
     outputs.collect()
 }
 
-/// Seeded matrices for all inputs of a random graph.
+/// Seeded matrices for all inputs of a random graph, of the size that it declares.
 pub fn sample_inputs(model: &Model, seed: u64) -> BTreeMap<String, Tensor> {
     let weights = Weights::new(seed).variant("inputs");
     let init = Init { mean: 0.0, deviation: 1.0 };
-    let sample = |name: &str| weights.draw(name, &[SIDE, SIDE], init).expect("a small matrix");
-    model.inputs().into_iter().map(|input| (input.name.clone(), sample(&input.name))).collect()
+    let sample = |input: Value| {
+        let dims = match input.dims.as_deref() {
+            Some(&[Dim::Fixed(rows), Dim::Fixed(columns)]) => [rows, columns],
+            _ => [SIDE, SIDE],
+        };
+        let matrix = weights.draw(&input.name, &dims, init).expect("a small matrix");
+        (input.name, matrix)
+    };
+    model.inputs().into_iter().map(sample).collect()
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -52,6 +52,7 @@ fn prepare(store: &Store, name: &str, args: &BenchArgs) -> anyhow::Result<(Fed, 
     let Feed { tensors, fed, kind } =
         feed(&graph, &component.role.0, &sizes).with_context(|| format!("cannot feed `{name}`"))?;
     let request = Request {
+        model: name.to_owned(),
         graph: component.graph,
         kind,
         inputs: tensors,

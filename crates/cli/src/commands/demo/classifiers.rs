@@ -111,6 +111,7 @@ impl<'a> Embedder<'a> {
         let component = minilm::component(base)?;
         let inputs = store.open_graph(&component.graph)?.inputs();
         let request = Request {
+            model: base.name.clone(),
             graph: component.graph.clone(),
             kind: ModelKind::Text,
             inputs: Vec::new(),

@@ -70,5 +70,5 @@ impl Contender {
 }
 
 fn made(model: &Model, role: &str, tokens: usize, round: u64) -> anyhow::Result<Feed> {
-    feed_round(model, role, &Sizes { batch: 1, tokens, dims: &[] }, round)
+    Ok(feed_round(model, role, &Sizes { batch: 1, tokens, dims: &[] }, round)?)
 }

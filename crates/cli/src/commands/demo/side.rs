@@ -194,6 +194,7 @@ impl Side {
 
     fn request(&self, contender: &Contender, inputs: Vec<(String, Tensor)>) -> Request {
         Request {
+            model: contender.name.clone(),
             graph: contender.graph.clone(),
             kind: contender.kind,
             inputs,

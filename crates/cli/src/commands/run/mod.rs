@@ -61,6 +61,7 @@ async fn run_all(
             .with_context(|| format!("cannot feed `{name}`"))?;
         drop(graph);
         let request = Request {
+            model: name.clone(),
             graph: component.graph.clone(),
             kind: kind(component, args),
             inputs: prepared.tensors.clone(),

@@ -1,0 +1,161 @@
+//! Workloads: predicted, run by every strategy, compared, learned from.
+
+use std::sync::{Arc, Mutex};
+
+use holdfast_graph::Model;
+use holdfast_pool::{Known, PoolOptions, Request, Workload, WorkloadError};
+use holdfast_predict::{Goal, Record, Recorder, Strategy, TermSource, ValidatorOptions};
+use holdfast_testkit::{Architecture, Recipe, Size};
+
+use crate::support::{Scene, heads, request, same, text};
+
+/// Keeps records in memory.
+#[derive(Default)]
+struct Notebook(Mutex<Vec<Record>>);
+
+impl Recorder for Notebook {
+    fn record(&self, record: Record) {
+        self.0.lock().unwrap().push(record);
+    }
+}
+
+impl Notebook {
+    fn count(&self, is: impl Fn(&Record) -> bool) -> usize {
+        self.0.lock().unwrap().iter().filter(|record| is(record)).count()
+    }
+}
+
+/// A pool that keeps everything, over heads on one trunk and a model that has nothing to do with
+/// them.
+fn scene(options: PoolOptions) -> (Scene, Vec<Request>, Arc<Notebook>) {
+    let notebook = Arc::new(Notebook::default());
+    let recorder: Option<Arc<dyn Recorder>> = Some(notebook.clone());
+    let scene = Scene::with(PoolOptions { recorder, ..options });
+    let mut models: Vec<Model> = heads(2);
+    let other = Architecture::Bert.build(&Recipe::new(Size::tiny(), 77)).unwrap().remove(0);
+    models.push(other.model);
+    let graphs = scene.import(&models);
+    let requests = graphs.iter().map(|graph| request(graph, text(1, 24))).collect();
+    (scene, requests, notebook)
+}
+
+fn workload(requests: &[Request]) -> Workload {
+    Workload { requests: requests.to_vec(), goal: Goal::Latency }
+}
+
+#[tokio::test]
+async fn every_strategy_gives_the_answers_of_a_run_alone() {
+    let (scene, requests, _) = scene(PoolOptions::default());
+    for strategy in Strategy::ALL {
+        let done = scene.pool.execute(&workload(&requests), Some(strategy)).await.unwrap();
+        assert_eq!((done.strategy, done.answers.len()), (strategy, requests.len()));
+        for (request, answer) in requests.iter().zip(&done.answers) {
+            let alone = Request { share: false, ..request.clone() };
+            assert!(same(answer, &scene.pool.run(&alone).await.unwrap()), "{strategy}");
+        }
+        let measured = done.measured;
+        assert!(measured.latency_seconds > 0.0);
+        let expected = requests.len() as f64 / measured.latency_seconds;
+        assert_eq!(measured.throughput_per_second, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_trunk_counts_once_in_a_forecast_and_twice_without_sharing() {
+    let (scene, requests, _) = scene(PoolOptions::default());
+    let pieces = |requests: &[Request]| {
+        let (pool, workload) = (&scene.pool, workload(requests));
+        async move {
+            let forecast = pool.forecast(&workload).await.unwrap();
+            let count = |strategy| {
+                let (mix, _) = forecast.of(strategy).unwrap();
+                let jobs = mix.stages.iter().flatten();
+                (mix.stages.len(), jobs.clone().count(), jobs.map(|job| job.pieces.len()).sum())
+            };
+            Strategy::ALL.map(count)
+        }
+    };
+    // Stages, programs, and segments that run: trunk, two heads, and the model on its own.
+    assert_eq!(pieces(&requests).await, [(1, 2, 4), (3, 3, 4), (1, 2, 4)]);
+    let alone: Vec<Request> =
+        requests.iter().map(|request| Request { share: false, ..request.clone() }).collect();
+    assert_eq!(pieces(&alone).await, [(1, 3, 3), (3, 3, 3), (1, 3, 3)]);
+}
+
+#[tokio::test]
+async fn a_forecast_runs_nothing_and_says_how_unsure_it_is() {
+    let (scene, requests, notebook) = scene(PoolOptions::default());
+    let forecast = scene.pool.forecast(&workload(&requests)).await.unwrap();
+    let (_, estimate) = forecast.of(Strategy::Sequential).unwrap();
+    let latency = estimate.latency_seconds;
+    assert!(0.0 < latency.low && latency.low < latency.value && latency.value < latency.high);
+    assert!(estimate.terms.iter().any(|term| term.source == TermSource::Prior));
+    scene.pool.ledger().settled().await;
+    assert_eq!(notebook.count(|_| true), 0, "nothing ran");
+    assert_eq!(scene.pool.metrics().throughput.answered, 0);
+}
+
+#[tokio::test]
+async fn what_ran_alone_is_known_afterwards() {
+    let (scene, requests, notebook) = scene(PoolOptions::default());
+    let alone = Request { share: false, ..requests[2].clone() };
+    for _ in 0..4 {
+        scene.pool.run(&alone).await.unwrap();
+    }
+    scene.pool.ledger().settled().await;
+    assert_eq!(notebook.count(|record| matches!(record, Record::Inference(_))), 4);
+    assert_eq!(notebook.count(|record| matches!(record, Record::Run(_))), 4);
+    let forecast = scene.pool.forecast(&workload(&[alone])).await.unwrap();
+    let (_, estimate) = forecast.of(Strategy::Sequential).unwrap();
+    assert!(estimate.terms.iter().any(|term| term.source == TermSource::Measured));
+
+    // Another pool goes on from it.
+    let learned = Some(scene.pool.ledger().snapshot());
+    let known = Known { learned, ..Known::default() };
+    let (other, requests, _) = self::scene(PoolOptions { known, ..PoolOptions::default() });
+    let alone = Request { share: false, ..requests[2].clone() };
+    let forecast = other.pool.forecast(&workload(&[alone])).await.unwrap();
+    let (_, again) = forecast.of(Strategy::Sequential).unwrap();
+    assert!(again.terms.iter().any(|term| term.source == TermSource::Measured));
+}
+
+#[tokio::test]
+async fn a_comparison_runs_every_way_and_keeps_what_it_found() {
+    let validation = ValidatorOptions { interval: 1, ..ValidatorOptions::default() };
+    let (scene, requests, notebook) = scene(PoolOptions { validation, ..PoolOptions::default() });
+    let compared = scene.pool.compare(&workload(&requests), 3).await.unwrap();
+    assert_eq!(compared.ways.len(), 3);
+    assert!(compared.ways.iter().all(|way| way.runs.len() == 3));
+    assert!(compared.unshared.is_some(), "two of the models share a trunk");
+    assert!(compared.regret >= 0.0 && (0.0..=1.0).contains(&compared.confidence));
+    let best = compared.ways.iter().find(|way| way.strategy == compared.best).unwrap();
+    for way in &compared.ways {
+        assert!(best.measured().latency_seconds <= way.measured().latency_seconds);
+        assert!(way.measured().memory_bytes.is_none_or(|bytes| bytes > 1e6));
+    }
+    scene.pool.ledger().settled().await;
+    // Groups of 4 and all at once are the same for 3 models; the third is the way without sharing.
+    assert_eq!(notebook.count(|record| matches!(record, Record::Validation(_))), 3);
+    assert!(notebook.count(|record| matches!(record, Record::Impact(_))) >= 1);
+    // What was measured a moment ago is predicted better than by what ships: it is measured now.
+    let forecast = scene.pool.forecast(&workload(&requests)).await.unwrap();
+    let (_, estimate) = forecast.of(Strategy::Sequential).unwrap();
+    assert!(estimate.observations > 0);
+}
+
+#[tokio::test]
+async fn a_request_that_fails_is_kept_with_its_class_and_ends_the_workload() {
+    let (scene, mut requests, notebook) = scene(PoolOptions::default());
+    requests[1].inputs.clear();
+    let workload = workload(&requests);
+    let error = scene.pool.execute(&workload, Some(Strategy::Sequential)).await.unwrap_err();
+    assert!(matches!(&error, WorkloadError::Request { model, .. } if model == "test"), "{error}");
+    scene.pool.ledger().settled().await;
+    let failed = |record: &Record| match record {
+        Record::Inference(row) => row.error_class.as_deref() == Some("caller"),
+        _ => false,
+    };
+    assert_eq!(notebook.count(failed), 1);
+    let nothing = Workload { requests: Vec::new(), goal: Goal::Latency };
+    assert!(matches!(scene.pool.forecast(&nothing).await, Err(WorkloadError::Empty)));
+}
