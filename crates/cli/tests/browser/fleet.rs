@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -20,7 +19,7 @@ use holdfast_pool::{
 use holdfast_server::{Server, ServerOptions};
 use holdfast_testkit::{Builder, fixed};
 
-use crate::returning::kill;
+use crate::returning::{kill, send_signal};
 use crate::rig::{unpacked, within};
 
 /// A pool that starts browsers, and a model that adds an input to a large sum.
@@ -150,46 +149,38 @@ fn serving(fleet: &FleetMetrics) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_browser_that_is_killed_costs_no_answer_and_is_replaced() {
     let scene = Scene::new(BrowserOptions { min: 2, max: 2, lanes: 2, ..browsers() }).await;
-    let before = scene.until("two browsers", |fleet| serving(fleet) == 2).await;
-    assert!(before.browsers.iter().all(|browser| browser.kind == "packaged"));
-    scene.run_all(0..4).await;
+    scene.until("two browsers", |fleet| serving(fleet) == 2).await;
     let four = async {
         while scene.pool.metrics().connections.by_backend.get("wasm") != Some(&4) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     within("all four lanes", four).await;
+    let before = scene.fleet();
+    assert!(before.browsers.iter().all(|browser| browser.kind == "packaged"));
+    let answers = scene.run_all(0..4).await;
+    let lane = &answers[0].outcome.device.name;
+    let victim = before.browsers.iter().find(|browser| browser.lanes.contains(lane)).unwrap();
+    let process = victim.process.unwrap();
 
-    // Whichever is at work: who gets how much depends on how fast the machine is just then.
-    let is_killed = AtomicBool::new(false);
+    // Its pages stand still before it gets more, so what it takes is in flight when it is killed,
+    // however fast the machine is.
+    signal_renderers(process, "-STOP");
     let killing = async {
-        let at_work = || {
+        let is_at_work = || {
             let devices = scene.pool.metrics().devices;
-            let busy = devices.into_iter().filter(|device| device.in_flight > 0);
-            let names: Vec<String> = busy.map(|device| device.name).collect();
-            let is_at_work = |lanes: &[String]| lanes.iter().any(|lane| names.contains(lane));
-            before.browsers.iter().find(|browser| is_at_work(&browser.lanes))
+            devices.iter().any(|device| device.in_flight > 0 && victim.lanes.contains(&device.name))
         };
-        let victim = loop {
-            match at_work() {
-                Some(victim) => break victim,
-                None => tokio::task::yield_now().await,
-            }
-        };
-        kill(victim.process.unwrap());
-        is_killed.store(true, Ordering::SeqCst);
-        victim
-    };
-    // More is offered for as long as nobody was seen at work.
-    let offering = async {
-        while !is_killed.load(Ordering::SeqCst) {
-            scene.run_all(0..40).await;
+        while !is_at_work() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        kill(process);
     };
-    let ((), victim) = tokio::join!(offering, within("a browser to be busy", killing));
+    tokio::join!(scene.run_all(0..40), within("the browser to be at work", killing));
     assert!(scene.pool.metrics().failovers > 0);
 
-    let after = scene.until("another browser", |fleet| serving(fleet) == 2).await;
+    let is_replaced = |fleet: &FleetMetrics| fleet.restarts == 1 && serving(fleet) == 2;
+    let after = scene.until("another browser", is_replaced).await;
     assert_eq!((after.started, after.restarts, after.most), (3, 1, 2));
     assert!(after.browsers.iter().all(|browser| browser.process != victim.process));
     let failed = after.events.iter().find(|event| event.what == ScalingStep::Fail).unwrap();
@@ -253,7 +244,7 @@ async fn a_crashed_tab_is_replaced_although_its_browser_lives() {
     scene.run_all(0..4).await;
     let before = scene.fleet();
     let browser = before.browsers[0].process.unwrap();
-    kill_renderers(browser);
+    signal_renderers(browser, "-KILL");
     let after = scene.until("another browser", |fleet| fleet.restarts == 1).await;
     let failed = after.events.iter().find(|event| event.what == ScalingStep::Fail).unwrap();
     assert!(failed.why.contains("its tab crashed"), "{}", failed.why);
@@ -261,9 +252,9 @@ async fn a_crashed_tab_is_replaced_although_its_browser_lives() {
     scene.close(&[before]).await;
 }
 
-/// Kills the processes that the pages of a browser run in.
-fn kill_renderers(browser: u32) {
-    let mut killed = 0;
+/// Sends a signal to the processes that the pages of a browser run in.
+fn signal_renderers(browser: u32, signal: &str) {
+    let mut found = 0;
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
@@ -271,11 +262,11 @@ fn kill_renderers(browser: u32) {
         let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let is_renderer = String::from_utf8_lossy(&command).contains("--type=renderer");
         if is_renderer && descends(pid, browser) {
-            kill(pid);
-            killed += 1;
+            send_signal(pid, signal);
+            found += 1;
         }
     }
-    assert!(killed > 0, "the browser has no renderer");
+    assert!(found > 0, "the browser has no renderer");
 }
 
 fn descends(pid: u32, ancestor: u32) -> bool {

@@ -96,7 +96,12 @@ async fn a_reloaded_page_is_a_new_lane_and_the_old_one_is_gone_at_once() {
 }
 
 pub(crate) fn kill(pid: u32) {
+    send_signal(pid, "-KILL");
+}
+
+/// Sends a signal, named as the program `kill` does.
+pub(crate) fn send_signal(pid: u32, signal: &str) {
     let pid = pid.to_string();
-    let killed = std::process::Command::new("kill").args(["-KILL", &pid]).status().unwrap();
-    assert!(killed.success());
+    let sent = std::process::Command::new("kill").args([signal, &pid]).status().unwrap();
+    assert!(sent.success());
 }
