@@ -9,7 +9,7 @@ use holdfast_browsers::{GuardCommand, Kind};
 use holdfast_history::{History, Writer, WriterOptions};
 use holdfast_models::Store;
 use holdfast_pool::{BrowserOptions, Known, Pool, PoolOptions};
-use holdfast_predict::{Record, Recorder, RefinementRecord, RunTime, ValidatorOptions};
+use holdfast_predict::{Kept, Record, Recorder, RefinementRecord, RunTime, ValidatorOptions};
 use holdfast_server::{Server, ServerOptions};
 
 use super::models::Column;
@@ -37,6 +37,10 @@ impl Recorder for Seen {
             _ => {}
         }
         self.writer.record(record);
+    }
+
+    fn kept(&self) -> Kept {
+        self.writer.kept()
     }
 }
 

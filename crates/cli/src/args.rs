@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use holdfast_models::Store;
 use holdfast_pool::{Choices, Priority};
+use holdfast_predict::Goal;
 
 mod browser;
 mod demo;
@@ -18,7 +19,7 @@ pub(crate) use demo::{DemoArgs, DemoSideArgs, Scenario};
 pub(crate) use history::{DbArgs, HistoryArgs, ReportArgs};
 pub(crate) use load::{BenchArgs, PoolArgs};
 pub(crate) use predict::{
-    CompareArgs, ModelBatch, PlaceArgs, PredictArgs, RefineArgs, ValidateArgs,
+    CompareArgs, ModelBatch, PlaceArgs, PredictArgs, RefineArgs, ValidateArgs, Way,
 };
 pub(crate) use share::{ShareArgs, ShareTarget};
 
@@ -240,9 +241,14 @@ list, the first that can run the model is used, and the output says why others w
 over. `auto` takes an accelerator if there is one, else cpu; `browser` the best of a browser.
 While `holdfast serve` runs, its browsers and its loaded models are used.
 
+Several models run one after the other. With --strategy they run together: parallel, sequential,
+batched, or auto for the one that `holdfast predict` recommends. What that takes is predicted
+before, said beside what it took, and learned from.
+
 Examples:
   holdfast run all-MiniLM-L6-v2 --text \"a dog\" --text \"a puppy\" --pool mean --similarity
   holdfast run all-MiniLM-L6-v2 gte-small --text \"hello\" --repeat 20 --threads 1
+  holdfast run all-MiniLM-L6-v2 gte-small --text \"hello\" --strategy auto --goal throughput
   holdfast run all-MiniLM-L6-v2 --text \"hello\" --device webgpu,webnn,wasm,cpu
   holdfast run all-MiniLM-L6-v2 --text \"hello\" --device wasm --browser firefox
   holdfast run detector --input x=page.npy --out results/")]
@@ -295,6 +301,12 @@ pub(crate) struct RunArgs {
     /// Who goes first where several ask one server: high, normal or low
     #[arg(long, value_name = "PRIORITY", default_value_t = Priority::Normal)]
     pub(crate) priority: Priority,
+    /// Run the models together: parallel, sequential, batched, or auto for what is recommended
+    #[arg(long, value_name = "STRATEGY")]
+    pub(crate) strategy: Option<Way>,
+    /// What `--strategy auto` is for: latency, throughput or memory
+    #[arg(long, value_name = "GOAL", default_value_t = Goal::Latency, requires = "strategy")]
+    pub(crate) goal: Goal,
     /// Run each model on its own, although models have something in common
     #[arg(long)]
     pub(crate) no_share: bool,

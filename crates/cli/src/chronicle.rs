@@ -96,15 +96,17 @@ impl Recording {
     }
 
     /// A pool that keeps what it measures and learns, and goes on from what was learned before. A
-    /// history that cannot be read was told of when it was opened.
+    /// history that cannot be read was told of when it was opened; what was learned before stays in
+    /// it, whatever this pool learns without.
     pub(crate) fn of_pool(&self, options: PoolOptions) -> PoolOptions {
-        let learned = self.history.predictor().ok().flatten();
+        let learned = self.history.predictor();
         let validations = self.history.overview(PAST).map(|overview| overview.validations);
-        PoolOptions {
-            recorder: Some(self.writer.clone()),
-            known: Known { learned, validations: validations.unwrap_or_default() },
-            ..options
-        }
+        let known = Known {
+            incomplete: learned.is_err() || validations.is_err(),
+            learned: learned.ok().flatten(),
+            validations: validations.unwrap_or_default(),
+        };
+        PoolOptions { recorder: Some(self.writer.clone()), known, ..options }
     }
 
     /// Writes what is left.

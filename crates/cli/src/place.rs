@@ -8,7 +8,8 @@ use holdfast_browsers::GuardCommand;
 use holdfast_devices::cpu::CpuOptions;
 use holdfast_devices::lane::LaneOptions;
 use holdfast_models::Store;
-use holdfast_pool::{Answer, BrowserOptions, Pool, PoolOptions, Request};
+use holdfast_pool::{Answer, BrowserOptions, Execution, Pool, PoolOptions, Request, Workload};
+use holdfast_predict::Strategy;
 use holdfast_server::{Server, ServerFile, ServerOptions};
 
 use crate::args::{BrowserArgs, Browsers, DbArgs, FleetArgs, Global, Patience};
@@ -83,6 +84,18 @@ impl Place {
         Ok(match self {
             Place::Here { pool, .. } => pool.run(request).await?,
             Place::There(server) => server.run(request).await?,
+        })
+    }
+
+    /// Runs a workload, by the strategy that is given or by the one that is recommended.
+    pub(crate) async fn execute(
+        &self,
+        workload: &Workload,
+        strategy: Option<Strategy>,
+    ) -> anyhow::Result<Execution> {
+        Ok(match self {
+            Place::Here { pool, .. } => pool.execute(workload, strategy).await?,
+            Place::There(server) => server.execute(workload, strategy).await?,
         })
     }
 

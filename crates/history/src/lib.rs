@@ -44,4 +44,4 @@ mod writer;
 pub use error::HistoryError;
 pub use history::History;
 pub use overview::{InferenceSummary, Overview};
-pub use writer::{Counts, Writer, WriterOptions};
+pub use writer::{Writer, WriterOptions};

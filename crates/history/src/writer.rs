@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use holdfast_predict::{Record, Recorder};
+use holdfast_predict::{Kept, Record, Recorder};
 
 use crate::batch::{self, Batch};
 use crate::error::{HistoryError, sentence};
@@ -29,17 +29,6 @@ impl Default for WriterOptions {
         let warn = Arc::new(|message: &str| tracing::warn!("{message}"));
         WriterOptions { room: 16_384, retention: 1_000_000, warn }
     }
-}
-
-/// What became of records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Records that are in the file.
-    pub written: u64,
-    /// Records that are not and will not be: there was no room, or no way to write them.
-    pub dropped: u64,
-    /// How often writing failed. What could not be written is tried again, later and later.
-    pub failed: u64,
 }
 
 /// The one who writes to a history. Dropped, it writes what is left and ends.
@@ -102,14 +91,6 @@ impl Writer {
     pub fn flush(&self) -> Result<(), HistoryError> {
         self.shared.queue.flush().map_err(HistoryError::Flush)
     }
-
-    /// What became of records so far.
-    pub fn counts(&self) -> Counts {
-        let Shared { written, dropped, failed, .. } = &*self.shared;
-        let [written, dropped, failed] =
-            [written, dropped, failed].map(|count| count.load(Ordering::Relaxed));
-        Counts { written, dropped, failed }
-    }
 }
 
 impl Recorder for Writer {
@@ -117,6 +98,13 @@ impl Recorder for Writer {
         if !self.shared.queue.push(record) {
             self.shared.drop_records(1);
         }
+    }
+
+    fn kept(&self) -> Kept {
+        let Shared { written, dropped, failed, .. } = &*self.shared;
+        let [written, dropped, failed] =
+            [written, dropped, failed].map(|count| count.load(Ordering::Relaxed));
+        Kept { written, dropped, failed }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_predict::Kept;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -39,6 +40,9 @@ pub struct Metrics {
     /// Plans to share that are not used because they would have changed answers, and where.
     #[serde(default)]
     pub refused_plans: Vec<String>,
+    /// What became of what was to be recorded; `None` where nothing is.
+    #[serde(default)]
+    pub recorded: Option<Kept>,
 }
 
 /// How a device is.
@@ -235,6 +239,7 @@ impl Metrics {
                 .map(|(class, count)| ((*class).to_owned(), *count))
                 .collect(),
             refused_plans: account.refused_plans.iter().cloned().collect(),
+            recorded: None,
         }
     }
 }

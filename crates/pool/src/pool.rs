@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use holdfast_devices::cpu::{CpuEngine, CpuOptions, Target};
@@ -21,7 +22,7 @@ use crate::carry::{Ways, carry};
 use crate::choice::Choice;
 use crate::fleet::{BrowserOptions, Fleet, missing, there};
 use crate::joining::Joining;
-use crate::ledger::{self, Known, Ledger, Sighting};
+use crate::ledger::{self, Known, Ledger, LedgerOptions, Sighting};
 use crate::metrics::Metrics;
 use crate::play::Plays;
 use crate::prepare::{Preparer, Unprepared};
@@ -62,6 +63,9 @@ pub struct PoolOptions {
     pub known: Known,
     /// How often predictions are compared with what was measured.
     pub validation: ValidatorOptions,
+    /// How often what was learned is kept while something is: that much is lost at most with a process
+    /// that is killed.
+    pub save_every: Duration,
     /// Is told what takes long.
     pub progress: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -107,6 +111,7 @@ impl Default for PoolOptions {
             recorder: None,
             known: Known::default(),
             validation: ValidatorOptions::default(),
+            save_every: Duration::from_secs(15),
             progress: Arc::new(|_| ()),
         }
     }
@@ -163,8 +168,11 @@ impl Pool {
                 store.clone(),
                 options.recorder.clone(),
                 &options.known,
-                options.validation,
-                options.cpu.threads,
+                LedgerOptions {
+                    validation: options.validation,
+                    threads: options.cpu.threads,
+                    save_every: options.save_every,
+                },
             ),
             cpu_rates: tokio::sync::OnceCell::new(),
             plays: Plays::new(store, scheduler.clone(), options.prices, options.progress.clone()),
@@ -273,7 +281,8 @@ impl Pool {
         let limit = self.options.queue.limit;
         let accepted = limit.saturating_sub(self.room.available_permits());
         let fleet = self.fleet.as_ref().map(Fleet::metrics).unwrap_or_default();
-        Metrics::of(&self.scheduler.state(), accepted, limit, fleet)
+        let metrics = Metrics::of(&self.scheduler.state(), accepted, limit, fleet);
+        Metrics { recorded: self.ledger.kept(), ..metrics }
     }
 
     async fn admit_and_carry(&self, request: &Request) -> Result<Answer, RunError> {
@@ -367,7 +376,14 @@ impl Pool {
                 }
             }
         }
-        Resident::These { segments, weights }
+        Resident { segments, weights }
+    }
+
+    /// Bytes of memory that models may take on the devices of a choice; `None` if there are none.
+    pub(crate) fn memory_for_models(&self, choice: Choice) -> Option<u64> {
+        let state = self.scheduler.state();
+        let members = state.members.values().filter(|member| member.options.choice == choice);
+        members.map(|member| member.options.memory_bytes).reduce(u64::saturating_add)
     }
 
     /// Bytes of memory of the browsers that were started from here; `None` if there are none, if

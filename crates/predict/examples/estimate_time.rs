@@ -92,6 +92,7 @@ fn mix(device: &Arc<DeviceProfile>, first: usize, sequence: usize, resident: boo
         stages: vec![(0..6).map(job).collect()],
         answers: 6,
         memory_now: Some(3e8),
+        warmed_up: false,
     }
 }
 

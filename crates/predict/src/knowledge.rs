@@ -7,6 +7,7 @@ use crate::device::{DeviceProfile, Rates};
 use crate::interference::Interference;
 use crate::memory::Memory;
 use crate::prior::Prior;
+use crate::rivalry::Rivalry;
 use crate::runs::Runs;
 
 /// What was learned of a device.
@@ -18,6 +19,8 @@ pub(crate) struct Knowledge {
     pub(crate) runs: Runs,
     pub(crate) memory: Memory,
     pub(crate) interference: Interference,
+    #[serde(default)]
+    pub(crate) rivalry: Rivalry,
     pub(crate) latency_misses: Misses,
     pub(crate) memory_misses: Misses,
     pub(crate) used: u64,
@@ -32,6 +35,7 @@ impl Knowledge {
             runs: Runs::new(&prior),
             memory: Memory::new(&prior),
             interference: Interference::default(),
+            rivalry: Rivalry::default(),
             latency_misses: Misses::default(),
             memory_misses: Misses::default(),
             used: 0,

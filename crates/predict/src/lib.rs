@@ -19,6 +19,7 @@
 //!     stages: vec![vec![job.clone(), job]],
 //!     answers: 2,
 //!     memory_now: None,
+//!     warmed_up: false,
 //! };
 //! let predictor = Predictor::new();
 //! let estimate = predictor.estimate(&mix);
@@ -61,6 +62,7 @@ mod recommend;
 mod record;
 mod refine;
 mod ridge;
+mod rivalry;
 mod runs;
 mod segments;
 mod settings;
@@ -83,8 +85,8 @@ pub use mix::{Job, Mix, Piece, Weight};
 pub use predictor::{Predictor, PredictorError};
 pub use recommend::Recommendation;
 pub use record::{
-    ErrorTrend, Inference, OptimizationImpact, Record, Recorder, RefinementRecord, SettingChange,
-    ValidationRecord,
+    ErrorTrend, Inference, Kept, OptimizationImpact, Record, Recorder, RefinementRecord,
+    SettingChange, ValidationRecord,
 };
 pub use settings::{BackendSettings, Setting, SettingError, Settings};
 pub use strategy::{Goal, Strategy};

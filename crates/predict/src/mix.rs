@@ -24,6 +24,10 @@ pub struct Mix {
     pub answers: usize,
     /// Bytes of memory that the device took before it began, as measured.
     pub memory_now: Option<f64>,
+    /// Whether it runs once before its time counts: what has to be loaded then takes memory, and no
+    /// time.
+    #[serde(default)]
+    pub warmed_up: bool,
 }
 
 impl Mix {

@@ -76,6 +76,7 @@ pub(crate) fn outline(mix: &Mix, known: &Knowledge, terms: &mut Option<Terms>) -
         flops: 0.0,
         needs: Needs::default(),
         everything_new: mix.memory_now.is_none(),
+        warmed_up: mix.warmed_up,
     };
     if !sums.everything_new {
         sums.skip_weights_that_are_there(mix);
@@ -114,6 +115,8 @@ struct Sums<'a> {
     needs: Needs,
     /// Nobody knows what is in memory, so all that runs is counted.
     everything_new: bool,
+    /// What is loaded for this mix is loaded by the time that counts.
+    warmed_up: bool,
 }
 
 impl Sums<'_> {
@@ -153,7 +156,7 @@ impl Sums<'_> {
             piece_terms(terms, &piece.label, features, &compute, &transfer, runs);
         }
         let new_bytes = self.count(piece);
-        if let Some(new_bytes) = new_bytes.filter(|_| !piece.resident) {
+        if let Some(new_bytes) = new_bytes.filter(|_| !piece.resident && !self.warmed_up) {
             let load = runs.load(segment, new_bytes, &self.prior);
             let first = runs.first_extra(segment, compute.seconds, &self.prior);
             self.outline.loads = true;
@@ -274,6 +277,17 @@ mod tests {
         let outline = outlined(&mix(&world, &[0, 1]));
         assert!(!outline.loads);
         assert_eq!(outline.memory.growths[..2], [0.0, 0.0]);
+    }
+
+    #[test]
+    fn what_is_loaded_before_the_time_counts_takes_memory_and_no_time() {
+        let mut world = World::new(1);
+        let cold = mix(&world, &[0, 1]);
+        let warmed = outlined(&Mix { warmed_up: true, ..cold.clone() });
+        assert_eq!(warmed.memory.growths, outlined(&cold).memory.growths);
+        assert!(!warmed.loads);
+        world.load_all();
+        assert_eq!(warmed.times, outlined(&mix(&world, &[0, 1])).times);
     }
 
     #[test]

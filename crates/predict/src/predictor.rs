@@ -15,6 +15,7 @@ use crate::measured::{LoadTime, Measured, RunTime};
 use crate::memory::{self, MOST_BYTES};
 use crate::mix::Mix;
 use crate::outline::{Outline, outline};
+use crate::rivalry::Ratio;
 use crate::runs::{LEAST_SECONDS, MOST_SECONDS, is_time};
 use crate::strategy::Strategy;
 use crate::terms::Terms;
@@ -181,6 +182,51 @@ impl Predictor {
             latency_seconds: seconds,
             memory_bytes: bytes,
         });
+    }
+
+    /// Learns how strategies differ: what each took on one workload, measured in turns.
+    pub fn observe_comparison(&mut self, ways: &[(&Mix, f64)]) {
+        let seconds_of = |(mix, seconds): &(&Mix, f64)| {
+            let outline = outline(mix, &self.known(mix), &mut None);
+            (is_time(*seconds) && !outline.loads).then_some((mix.arrangement(), outline, *seconds))
+        };
+        let ways: Vec<_> = ways.iter().map(|way| (way.0, seconds_of(way))).collect();
+        let measured = || ways.iter().filter_map(|(mix, way)| Some((mix, way.as_ref()?)));
+        let plain = measured().find(|(_, way)| way.0 == Strategy::Sequential);
+        let Some((_, (_, sequential, baseline))) = plain else { return };
+        let mut seen = vec![Strategy::Sequential];
+        for (mix, (strategy, outline, seconds)) in measured() {
+            // Strategies that come to the same were measured once for both.
+            if seen.contains(strategy) {
+                continue;
+            }
+            seen.push(*strategy);
+            let known = self.device(&mix.device.key, Some(&mix.device));
+            known.rivalry.learn(*strategy, outline, sequential, (seconds / baseline).ln());
+        }
+    }
+
+    /// The seconds of each of these, ways to run one workload, as far as choosing between them goes;
+    /// and how much of that comparisons on the device say, from nothing to all.
+    pub(crate) fn side_by_side(&self, mixes: &[Mix], estimates: &[f64]) -> (Vec<f64>, f64) {
+        let plain = mixes.iter().position(|mix| mix.arrangement() == Strategy::Sequential);
+        let Some(plain) = plain else { return (estimates.to_vec(), 0.0) };
+        let known = self.known(&mixes[plain]);
+        let sequential = outline(&mixes[plain], &known, &mut None);
+        let mut least_trust = 1.0_f64;
+        let seconds = mixes.iter().zip(estimates).map(|(mix, estimate)| {
+            let strategy = mix.arrangement();
+            if strategy == Strategy::Sequential {
+                return *estimate;
+            }
+            let of = outline(mix, &known, &mut None);
+            let Ratio { log, trust } = known.rivalry.ratio(strategy, &of, &sequential);
+            let trust = if of.loads || sequential.loads { 0.0 } else { trust };
+            least_trust = least_trust.min(trust);
+            let estimated = (estimate / estimates[plain]).ln();
+            estimates[plain] * (trust * log + (1.0 - trust) * estimated).exp()
+        });
+        (seconds.collect(), least_trust)
     }
 
     /// Mixes that are kept to refine by.

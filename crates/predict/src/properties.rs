@@ -85,6 +85,7 @@ fn mix() -> impl Strategy<Value = Mix> {
             stages,
             answers,
             memory_now,
+            warmed_up: false,
         },
     )
 }
@@ -200,6 +201,7 @@ fn nothing_grows_beyond_its_bound() {
             stages: vec![vec![Job { model: "model".into(), pieces: vec![piece] }]],
             answers: 1,
             memory_now: Some(1e8),
+            warmed_up: false,
         };
         teach(&mut predictor, &mix, 0.01, 1e8);
         if number == 900 {

@@ -44,19 +44,28 @@ impl Predictor {
         let settings = settings.get(&first.device.backend);
         let estimates: Vec<(Strategy, Estimate)> =
             mixes.iter().map(|mix| (mix.strategy, self.estimate(mix))).collect();
-        let candidate = |(strategy, estimate)| -> Candidate<'_> {
+        let seconds: Vec<f64> =
+            estimates.iter().map(|(_, estimate)| estimate.latency_seconds.value).collect();
+        let (seconds, trust) = self.side_by_side(mixes, &seconds);
+        let candidate = |((strategy, estimate), seconds)| -> Candidate<'_> {
             let estimate: &Estimate = estimate;
             let fits = estimate.memory_bytes.value <= settings.memory_threshold as f64;
-            Candidate { strategy, estimate, cost: cost(estimate, goal), fits }
+            let cost = match goal {
+                // Of one workload, that which takes the least time gives the most answers a second.
+                Goal::Latency | Goal::Throughput => seconds,
+                Goal::Memory => estimate.memory_bytes.value,
+            };
+            Candidate { strategy, estimate, cost, fits }
         };
-        let all: Vec<Candidate<'_>> =
-            estimates.iter().map(|(strategy, estimate)| candidate((*strategy, estimate))).collect();
+        let each = estimates.iter().map(|(strategy, estimate)| (*strategy, estimate));
+        let all: Vec<Candidate<'_>> = each.zip(seconds).map(candidate).collect();
         let some_fit = all.iter().any(|candidate| candidate.fits);
         let left_out = all.iter().filter(|candidate| some_fit && !candidate.fits).count();
         let fitting = || all.iter().filter(|candidate| candidate.fits || !some_fit);
         let best = fitting().min_by(|one, two| one.cost.total_cmp(&two.cost))?;
         let source = estimates.iter().map(|(_, one)| one.latency_seconds.source).max()?;
-        let limit = best.cost * (1.0 + too_close(source));
+        let unsure = too_close(source);
+        let limit = best.cost * (1.0 + unsure + trust * (COMPARED_TOO_CLOSE - unsure));
         let close: Vec<&Candidate<'_>> =
             fitting().filter(|candidate| candidate.cost <= limit).collect();
         let preferred = settings.strategy(first.answers.max(1));
@@ -70,13 +79,8 @@ impl Predictor {
     }
 }
 
-fn cost(estimate: &Estimate, goal: Goal) -> f64 {
-    match goal {
-        Goal::Latency => estimate.latency_seconds.value,
-        Goal::Throughput => 1.0 / estimate.throughput_per_second.value.max(f64::MIN_POSITIVE),
-        Goal::Memory => estimate.memory_bytes.value,
-    }
-}
+/// The same where many comparisons have shown how strategies differ on the device.
+const COMPARED_TOO_CLOSE: f64 = 0.01;
 
 /// How close estimates are that cannot be told apart. They are of the same pieces, so most of
 /// what is unknown is unknown of all of them alike: closer than their intervals. Replayed runs
@@ -154,6 +158,40 @@ mod tests {
             assert_ne!(recommendation.strategy, Strategy::Sequential, "{}", recommendation.why);
             assert_eq!(recommendation.estimates.len(), 3);
         }
+    }
+
+    #[test]
+    fn comparisons_decide_although_estimates_say_otherwise() {
+        let mut world = World::new(3);
+        let mixes = ways(&mut world, &Strategy::ALL);
+        let mut predictor = Predictor::new();
+        let chosen = |predictor: &Predictor| {
+            let settings = Settings::default();
+            predictor.recommend(&mixes, Goal::Latency, &settings).expect("some").strategy
+        };
+        assert_eq!(chosen(&predictor), Strategy::Parallel);
+        // Whatever each takes, all at once takes a tenth more than one after the other here.
+        for step in 0..20 {
+            let seconds = 0.1 * f64::from(1 + step % 5);
+            let taken = |mix: &Mix| match mix.strategy {
+                Strategy::Parallel => 1.1 * seconds,
+                Strategy::Sequential => seconds,
+                Strategy::Batched => 1.05 * seconds,
+            };
+            let measured: Vec<(&Mix, f64)> = mixes.iter().map(|mix| (mix, taken(mix))).collect();
+            predictor.observe_comparison(&measured);
+        }
+        assert_eq!(chosen(&predictor), Strategy::Sequential);
+    }
+
+    #[test]
+    fn comparisons_of_what_makes_no_sense_teach_nothing() {
+        let mixes = ways(&mut World::new(3), &Strategy::ALL);
+        let mut predictor = Predictor::new();
+        predictor.observe_comparison(&[]);
+        predictor.observe_comparison(&[(&mixes[0], 1.0), (&mixes[2], 2.0)]);
+        predictor.observe_comparison(&[(&mixes[0], f64::NAN), (&mixes[1], -1.0)]);
+        assert_eq!(predictor, Predictor::new());
     }
 
     #[test]

@@ -11,6 +11,20 @@ use crate::strategy::{Goal, Strategy};
 pub trait Recorder: Send + Sync {
     /// Takes a record.
     fn record(&self, record: Record);
+
+    /// What became of them so far.
+    fn kept(&self) -> Kept;
+}
+
+/// What became of records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Records that are kept.
+    pub written: u64,
+    /// Records that are not and will not be: there was no room, or no way to write them.
+    pub dropped: u64,
+    /// How often writing failed. What could not be written is tried again, later and later.
+    pub failed: u64,
 }
 
 /// Something to keep.

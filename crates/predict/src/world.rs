@@ -143,7 +143,7 @@ impl World {
             Strategy::Batched => jobs.chunks(2).map(<[Job]>::to_vec).collect(),
         };
         let device = self.device.clone();
-        Mix { device, strategy, stages, answers, memory_now: Some(self.memory) }
+        Mix { device, strategy, stages, answers, memory_now: Some(self.memory), warmed_up: false }
     }
 
     /// Runs a mix: two at once do the work of less than 1.75, long ones of less than that, and

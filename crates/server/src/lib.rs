@@ -14,6 +14,7 @@ mod client;
 mod context;
 mod control;
 mod error;
+mod execute;
 mod file;
 mod history;
 mod listen;

@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::context::Context;
 use crate::patient::Patient;
 use crate::server::Limits;
-use crate::{blobs, checks, control, history, pages, run, socket};
+use crate::{blobs, checks, control, execute, history, pages, run, socket};
 
 /// Headers in one request, and bytes of them.
 const HEADERS: usize = 64;
@@ -72,6 +72,10 @@ fn routes(context: Arc<Context>) -> Router {
         .route("/control/metrics", get(control::metrics))
         .route("/control/history", get(history::history))
         .route("/control/run", post(run::run).layer(DefaultBodyLimit::max(run::BODY_BYTES)))
+        .route(
+            "/control/execute",
+            post(execute::execute).layer(DefaultBodyLimit::max(run::BODY_BYTES)),
+        )
         .route_layer(middleware::from_fn_with_state(context.clone(), control::guard));
     Router::new()
         .route("/", get(pages::home))

@@ -38,15 +38,17 @@ pub(crate) async fn run(State(context): State<Arc<Context>>, body: Bytes) -> Res
     match pool.run(&request).await.map(encode_answer) {
         Ok(Ok(answer)) => answer.into_response(),
         Ok(Err(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
-        Err(error) => {
-            let status = match &error {
-                RunError::Device(_) => StatusCode::UNPROCESSABLE_ENTITY,
-                RunError::NoDevice(_) | RunError::Failed(_) => StatusCode::SERVICE_UNAVAILABLE,
-                RunError::Expired(_) => StatusCode::GATEWAY_TIMEOUT,
-                RunError::Full { .. } => StatusCode::TOO_MANY_REQUESTS,
-            };
-            failure(status, explain(&error))
-        }
+        Err(error) => failure(status(&error), explain(&error)),
+    }
+}
+
+/// What an error is in HTTP.
+pub(crate) fn status(error: &RunError) -> StatusCode {
+    match error {
+        RunError::Device(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        RunError::NoDevice(_) | RunError::Failed(_) => StatusCode::SERVICE_UNAVAILABLE,
+        RunError::Expired(_) => StatusCode::GATEWAY_TIMEOUT,
+        RunError::Full { .. } => StatusCode::TOO_MANY_REQUESTS,
     }
 }
 
@@ -61,7 +63,7 @@ impl ServerFile {
 
 /// A request as JSON; its tensors lie in the body behind it.
 #[derive(Serialize, Deserialize)]
-struct RequestHeader {
+pub(crate) struct RequestHeader {
     #[serde(default)]
     model: String,
     graph: StoredGraph,
@@ -83,7 +85,7 @@ fn yes() -> bool {
 
 /// An answer as JSON; its tensors lie in the body behind it.
 #[derive(Serialize, Deserialize)]
-struct AnswerHeader {
+pub(crate) struct AnswerHeader {
     outputs: Vec<OutputTensor>,
     /// On the device.
     queued: Duration,
@@ -102,85 +104,107 @@ struct AnswerHeader {
 
 fn encode_request(request: &Request) -> serde_json::Result<Bytes> {
     let mut body = BodyWriter::default();
-    let inputs = request.inputs.iter();
-    let header = RequestHeader {
-        model: request.model.clone(),
-        graph: request.graph.clone(),
-        kind: request.kind,
-        inputs: inputs.map(|(name, tensor)| (name.clone(), push(&mut body, tensor))).collect(),
-        choices: request.choices.clone(),
-        priority: request.priority,
-        share: request.share,
-        namespace: request.namespace.clone(),
-        deadline: request.deadline,
-    };
+    let header = RequestHeader::of(request, &mut body);
     pack(&header, body)
 }
 
 fn decode_request(packed: &Bytes) -> Result<Request, String> {
     let (header, body): (RequestHeader, Bytes) = unpack(packed)?;
-    let input =
-        |(name, slice): (String, TensorSlice)| Ok::<_, String>((name, read_tensor(&slice, &body)?));
-    Ok(Request {
-        model: header.model,
-        graph: header.graph,
-        kind: header.kind,
-        inputs: header.inputs.into_iter().map(input).collect::<Result<_, _>>()?,
-        choices: header.choices,
-        priority: header.priority,
-        share: header.share,
-        namespace: header.namespace,
-        deadline: header.deadline,
-    })
+    header.read(&body)
 }
 
 fn encode_answer(answer: Answer) -> serde_json::Result<Bytes> {
     let mut body = BodyWriter::default();
-    let Answer { outcome, loaded, took, queued, reused, batch_rows, passed_over, failed_on } =
-        answer;
-    let outputs = outcome.outputs.into_iter().map(|Returned { step, name, tensor }| OutputTensor {
-        step: step as u32,
-        name,
-        value: push(&mut body, &tensor),
-    });
-    let header = AnswerHeader {
-        outputs: outputs.collect(),
-        queued: outcome.queued,
-        steps: outcome.steps,
-        device: outcome.device.as_ref().clone(),
-        loaded,
-        took,
-        waited: queued,
-        reused,
-        batch_rows,
-        passed_over,
-        failed_on,
-    };
+    let header = AnswerHeader::of(answer, &mut body);
     pack(&header, body)
 }
 
 fn decode_answer(packed: &Bytes) -> Result<Answer, String> {
     let (header, body): (AnswerHeader, Bytes) = unpack(packed)?;
-    let returned = |OutputTensor { step, name, value }: OutputTensor| {
-        Ok::<_, String>(Returned { step: step as usize, name, tensor: read_tensor(&value, &body)? })
-    };
-    let outputs = header.outputs.into_iter().map(returned).collect::<Result<_, _>>()?;
-    let device = Arc::new(header.device);
-    // What is asked over HTTP keeps nothing.
-    let kept = Vec::new();
-    let outcome = Outcome { outputs, kept, steps: header.steps, queued: header.queued, device };
-    Ok(Answer {
-        outcome,
-        loaded: header.loaded,
-        took: header.took,
-        queued: header.waited,
-        reused: header.reused,
-        batch_rows: header.batch_rows,
-        passed_over: header.passed_over,
-        failed_on: header.failed_on,
-    })
+    header.read(&body)
 }
 
-fn failure(status: StatusCode, why: String) -> Response {
+impl RequestHeader {
+    pub(crate) fn of(request: &Request, body: &mut BodyWriter) -> RequestHeader {
+        let inputs = request.inputs.iter();
+        RequestHeader {
+            model: request.model.clone(),
+            graph: request.graph.clone(),
+            kind: request.kind,
+            inputs: inputs.map(|(name, tensor)| (name.clone(), push(body, tensor))).collect(),
+            choices: request.choices.clone(),
+            priority: request.priority,
+            share: request.share,
+            namespace: request.namespace.clone(),
+            deadline: request.deadline,
+        }
+    }
+
+    pub(crate) fn read(self, body: &Bytes) -> Result<Request, String> {
+        let input = |(name, slice): (String, TensorSlice)| {
+            Ok::<_, String>((name, read_tensor(&slice, body)?))
+        };
+        Ok(Request {
+            model: self.model,
+            graph: self.graph,
+            kind: self.kind,
+            inputs: self.inputs.into_iter().map(input).collect::<Result<_, _>>()?,
+            choices: self.choices,
+            priority: self.priority,
+            share: self.share,
+            namespace: self.namespace,
+            deadline: self.deadline,
+        })
+    }
+}
+
+impl AnswerHeader {
+    pub(crate) fn of(answer: Answer, body: &mut BodyWriter) -> AnswerHeader {
+        let Answer { outcome, loaded, took, queued, reused, batch_rows, passed_over, failed_on } =
+            answer;
+        let output = |Returned { step, name, tensor }| OutputTensor {
+            step: step as u32,
+            name,
+            value: push(body, &tensor),
+        };
+        AnswerHeader {
+            outputs: outcome.outputs.into_iter().map(output).collect(),
+            queued: outcome.queued,
+            steps: outcome.steps,
+            device: outcome.device.as_ref().clone(),
+            loaded,
+            took,
+            waited: queued,
+            reused,
+            batch_rows,
+            passed_over,
+            failed_on,
+        }
+    }
+
+    pub(crate) fn read(self, body: &Bytes) -> Result<Answer, String> {
+        let returned = |OutputTensor { step, name, value }: OutputTensor| {
+            let tensor = read_tensor(&value, body)?;
+            Ok::<_, String>(Returned { step: step as usize, name, tensor })
+        };
+        let outputs = self.outputs.into_iter().map(returned).collect::<Result<_, _>>()?;
+        let device = Arc::new(self.device);
+        // What is asked over HTTP keeps nothing.
+        let kept = Vec::new();
+        let outcome = Outcome { outputs, kept, steps: self.steps, queued: self.queued, device };
+        Ok(Answer {
+            outcome,
+            loaded: self.loaded,
+            took: self.took,
+            queued: self.waited,
+            reused: self.reused,
+            batch_rows: self.batch_rows,
+            passed_over: self.passed_over,
+            failed_on: self.failed_on,
+        })
+    }
+}
+
+pub(crate) fn failure(status: StatusCode, why: String) -> Response {
     (status, why).into_response()
 }

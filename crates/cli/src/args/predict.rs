@@ -78,6 +78,24 @@ impl FromStr for SetByHand {
     }
 }
 
+/// How models run together: by a strategy, or by whichever is recommended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Recommended,
+    Given(Strategy),
+}
+
+impl FromStr for Way {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Way, String> {
+        match text {
+            "auto" => Ok(Way::Recommended),
+            text => text.parse().map(Way::Given).map_err(|error: String| error + ", or auto"),
+        }
+    }
+}
+
 /// Where a mix runs, and on what sizes.
 #[derive(clap::Args)]
 pub(crate) struct PlaceArgs {

@@ -150,6 +150,8 @@ fn serving(fleet: &FleetMetrics) -> usize {
 async fn a_browser_that_is_killed_costs_no_answer_and_is_replaced() {
     let scene = Scene::new(BrowserOptions { min: 2, max: 2, lanes: 2, ..browsers() }).await;
     scene.until("two browsers", |fleet| serving(fleet) == 2).await;
+    // Lanes are taken in when their backend is first asked for.
+    scene.run_all(0..4).await;
     let four = async {
         while scene.pool.metrics().connections.by_backend.get("wasm") != Some(&4) {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -272,10 +272,10 @@ fn a_file_that_is_no_history_is_named() {
 }
 
 /// A server, ended and reaped when it is dropped.
-struct Serving(Child);
+pub(crate) struct Serving(Child);
 
 impl Serving {
-    fn start(scene: &Scene, arguments: &[&str]) -> Serving {
+    pub(crate) fn start(scene: &Scene, arguments: &[&str]) -> Serving {
         let all = [&["serve", "--port", "0", "--no-browser"], arguments].concat();
         let mut child = scene.command(&all).stdout(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());

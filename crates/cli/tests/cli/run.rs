@@ -168,6 +168,7 @@ fn json_has_the_same_keys_whatever_runs() {
     .models[].warm_up_error
     .models[].warm_up_ms
     .models[].weight_bytes
+    .together
     ");
     // What does not apply is null, not absent.
     let tensors = scene.json(&["run", "second", "--text", "a dog", "--repeat", "2"]);

@@ -1,103 +1,78 @@
-//! Several processes work on one store at the same time.
+//! `holdfast run --strategy`: models together, predicted before and learned from.
 
-use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
-use holdfast_models::Store;
-use holdfast_testkit::Size;
+use serde_json::Value;
 
-use crate::support::{Scene, made};
+use crate::history::Serving;
+use crate::run::scene_with_classifiers;
+use crate::support::Scene;
 
-/// Ends with the test.
-struct Running(Child);
+const TEXT: [&str; 2] = ["--text", "a dog barks"];
 
-impl Running {
-    fn start(scene: &Scene, arguments: &[&str]) -> Running {
-        let mut command = scene.command(arguments);
-        Running(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
-    }
-
-    fn assert_success(mut self) {
-        let mut complaint = String::new();
-        let mut stderr = self.0.stderr.take().unwrap();
-        std::io::Read::read_to_string(&mut stderr, &mut complaint).unwrap();
-        assert!(self.0.wait().unwrap().success(), "{complaint}");
-    }
+fn run(scene: &Scene, more: &[&str]) -> Value {
+    scene.json(&[&["run", "first", "second"], TEXT.as_slice(), more].concat())
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn assert_whole(scene: &Scene, names: &[&str]) {
-    let store = Store::open(scene.home()).unwrap();
-    assert_eq!(store.names().unwrap(), names);
-    let report = store.verify(None).unwrap();
-    assert!(report.problems.is_empty(), "{:?}", report.problems);
-}
-
-/// Three models on one trunk, as `0.onnx` to `2.onnx`.
-fn scene_with_a_family() -> Scene {
-    let scene = Scene::new();
-    let size = Size { vocabulary: 1024, ..Size::new(2, 128) };
-    for (index, model) in made("heads", 1, size).iter().take(3).enumerate() {
-        scene.write_model(&format!("{index}.onnx"), model);
-    }
-    scene
+fn outputs(report: &Value) -> Vec<&Value> {
+    report["models"].as_array().unwrap().iter().map(|model| &model["outputs"]).collect()
 }
 
 #[test]
-fn one_model_imported_by_several_processes_at_once_is_whole() {
-    let scene = scene_with_a_family();
-    for _ in 0..3 {
-        let import = |_| Running::start(&scene, &["import", "0.onnx", "--name", "model"]);
-        let imports: Vec<Running> = (0..3).map(import).collect();
-        imports.into_iter().for_each(Running::assert_success);
-        assert_whole(&scene, &["model"]);
-        scene.ok(&["rm", "model"]);
-        scene.ok(&["gc"]);
-        assert!(scene.files_in("blobs").is_empty());
+fn every_strategy_gives_the_same_answers_and_says_what_was_predicted() {
+    let scene = scene_with_classifiers();
+    let apart = run(&scene, &[]);
+    assert_eq!(apart["together"], Value::Null);
+    for strategy in ["parallel", "sequential", "batched"] {
+        let report = run(&scene, &["--strategy", strategy]);
+        assert_eq!(outputs(&report), outputs(&apart), "{strategy}");
+        let together = &report["together"][0];
+        assert_eq!(together["strategy"], strategy);
+        let predicted = &together["predicted"]["latency_ms"];
+        let limits = ["low", "value", "high"].map(|limit| predicted[limit].as_f64().unwrap());
+        assert!(limits.is_sorted() && limits[0] > 0.0, "{limits:?}");
+        assert!(together["latency_ms"].as_f64().unwrap() > 0.0);
     }
+    let text = scene.ok(&[&["run", "first", "second", "--strategy", "auto"], &TEXT[..]].concat());
+    assert!(text.contains("together, ") && text.contains("; predicted "), "{text}");
 }
 
 #[test]
-fn models_that_share_weights_can_be_imported_while_others_collect_garbage() {
-    let scene = scene_with_a_family();
-    for round in 0..4 {
-        let import = |index: usize| {
-            let (file, name) = (format!("{index}.onnx"), format!("model-{index}"));
-            Running::start(&scene, &["import", &file, "--name", &name])
-        };
-        let imports: Vec<Running> = (0..3).map(import).collect();
-        for _ in 0..6 {
-            scene.ok(&["gc"]);
+fn what_ran_together_is_compared_with_its_prediction_every_tenth_time() {
+    let scene = scene_with_classifiers();
+    let report = run(&scene, &["--strategy", "auto", "--goal", "throughput", "--repeat", "10"]);
+    assert_eq!(report["together"].as_array().unwrap().len(), 10);
+    let history = scene.json(&["history"]);
+    assert_eq!(history["validations"].as_array().unwrap().len(), 1);
+    assert_eq!(history["validations"][0]["optimization_goal"], "throughput");
+}
+
+#[test]
+fn a_server_runs_models_together_and_learns_from_it() {
+    let scene = scene_with_classifiers();
+    let apart = run(&scene, &[]);
+    let serving = Serving::start(&scene, &[]);
+    let report = run(&scene, &["--strategy", "sequential", "--repeat", "10"]);
+    assert_eq!(outputs(&report), outputs(&apart));
+    assert_eq!(report["together"][9]["strategy"], "sequential");
+    // The server writes beside its work, a moment later.
+    let asked = Instant::now();
+    let validation = loop {
+        let validation = scene.json(&["history"])["validations"][0].take();
+        if validation != Value::Null {
+            break validation;
         }
-        imports.into_iter().for_each(Running::assert_success);
-        assert_whole(&scene, &["model-0", "model-1", "model-2"]);
-        // The next round has other weights to write.
-        let removed = format!("model-{}", round % 3);
-        scene.ok(&["rm", &removed]);
-        scene.ok(&["gc"]);
-    }
+        assert!(asked.elapsed() < Duration::from_secs(60), "nothing was recorded");
+    };
+    assert_eq!(validation["execution_strategy"], "sequential");
+    drop(serving);
 }
 
 #[test]
-fn looking_at_a_store_that_changes_is_no_error() {
-    let scene = scene_with_a_family();
-    scene.ok(&["import", "1.onnx", "--name", "stays"]);
-    for _ in 0..4 {
-        let import = Running::start(&scene, &["import", "0.onnx", "--name", "comes-and-goes"]);
-        scene.ok(&["models"]);
-        scene.ok(&["verify"]);
-        import.assert_success();
-        let remove = Running::start(&scene, &["rm", "comes-and-goes"]);
-        let collect = Running::start(&scene, &["gc"]);
-        scene.ok(&["models"]);
-        scene.ok(&["verify"]);
-        remove.assert_success();
-        collect.assert_success();
-    }
-    assert_whole(&scene, &["stays"]);
+fn what_is_no_strategy_is_refused_with_those_there_are() {
+    let scene = Scene::new();
+    let complaint = scene.fails(2, &["run", "a", "b", "--strategy", "fastest"]);
+    assert!(complaint.contains("parallel, sequential or batched, or auto"), "{complaint}");
+    let complaint = scene.fails(2, &["run", "a", "b", "--goal", "latency"]);
+    assert!(complaint.contains("--strategy"), "{complaint}");
 }

@@ -1,7 +1,7 @@
 //! What is recorded is what is read.
 
-use holdfast_history::{Counts, History, InferenceSummary, Overview, WriterOptions};
-use holdfast_predict::{Record, Recorder};
+use holdfast_history::{History, InferenceSummary, Overview, WriterOptions};
+use holdfast_predict::{Kept, Record, Recorder};
 
 use crate::samples::*;
 
@@ -34,7 +34,7 @@ fn what_is_recorded_is_what_is_read() {
         }],
     };
     assert_eq!(overview, wanted);
-    assert_eq!(writer.counts(), Counts { written: 7, dropped: 0, failed: 0 });
+    assert_eq!(writer.kept(), Kept { written: 7, dropped: 0, failed: 0 });
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn recording_never_waits_and_what_finds_no_room_is_counted() {
     writer.record(one("mini"));
     assert!(writer.flush().is_err());
     (0..1000).for_each(|_| writer.record(one("mini")));
-    let counts = writer.counts();
+    let counts = writer.kept();
     assert_eq!((counts.written, counts.dropped), (0, 400), "one of them waits with the writer");
     assert!(counts.failed >= 1);
     drop(writer);

@@ -107,12 +107,12 @@ fn fill(file: &Path) {
         writer.flush().err()
     });
     println!("failed {}", failed.unwrap());
-    let counts = writer.counts();
+    let counts = writer.kept();
     assert!(counts.failed > 0 && counts.dropped == 0, "{counts:?}");
     // Someone makes room.
     setrlimit(Resource::Fsize, Rlimit { current: None, maximum: None }).unwrap();
     writer.flush().unwrap();
-    println!("written {}", writer.counts().written);
+    println!("written {}", writer.kept().written);
 }
 
 fn answered(history: &History, only: impl Fn(&str) -> bool) -> u64 {
@@ -148,7 +148,7 @@ fn a_file_that_another_process_holds_is_waited_for() {
     writer.record(one("mini"));
     let refused = writer.flush().unwrap_err().to_string();
     assert!(refused.contains("in use by another process"), "{refused}");
-    let counts = writer.counts();
+    let counts = writer.kept();
     assert!(counts.failed > 0 && counts.dropped == 0 && counts.written == 0, "{counts:?}");
 
     drop(other.stdin.take());

@@ -1,20 +1,21 @@
 //! What the pool knows of costs: it takes note of everything that ran, keeps it, and predicts.
 //!
 //! Notes are taken in a thread of their own, behind a bounded queue: nothing that runs waits for
-//! them, and what finds no room is dropped and counted.
+//! them, and what finds no room is dropped and counted. The same thread has what was learned kept
+//! from time to time, so that a process which is killed loses the last of it at most.
 
 mod pieces;
 mod profile;
 mod sighting;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant, SystemTime};
 
 use holdfast_models::Store;
 use holdfast_predict::{
-    BackendSettings, DeviceProfile, Errors, Estimate, Goal, Inference, Measured, Mix,
+    BackendSettings, DeviceProfile, Errors, Estimate, Goal, Inference, Kept, Measured, Mix,
     OptimizationImpact, Predictor, Recommendation, Record, Recorder, RefinementAdvice,
     RefinementRecord, Setting, SettingError, Settings, StrategyComparison, ValidationRecord,
     Validator, ValidatorOptions,
@@ -54,6 +55,20 @@ struct Core {
     /// Threads for one operator of the in-process engine.
     threads: usize,
     knowledge: Mutex<Knowledge>,
+    /// Whether something was learned that was not kept yet.
+    unsaved: AtomicBool,
+    /// Whether what is learned here may replace what was kept before.
+    keeps_learned: bool,
+    save_every: Duration,
+}
+
+/// How a ledger works.
+pub(crate) struct LedgerOptions {
+    pub(crate) validation: ValidatorOptions,
+    /// Threads for one operator of the in-process engine.
+    pub(crate) threads: usize,
+    /// How often what was learned is kept while something is.
+    pub(crate) save_every: Duration,
 }
 
 struct Knowledge {
@@ -78,6 +93,8 @@ pub struct Known {
     pub learned: Option<String>,
     /// Predictions that were compared with what was measured, the oldest first.
     pub validations: Vec<ValidationRecord>,
+    /// There may be more that could not be read. What is learned now does not take its place.
+    pub incomplete: bool,
 }
 
 enum Note {
@@ -93,8 +110,7 @@ impl Ledger {
         store: Arc<Store>,
         recorder: Option<Arc<dyn Recorder>>,
         known: &Known,
-        validation: ValidatorOptions,
-        threads: usize,
+        options: LedgerOptions,
     ) -> Ledger {
         let read = |text: &str| match serde_json::from_str(text) {
             Ok(learned) => Some(learned),
@@ -106,10 +122,19 @@ impl Ledger {
             }
         };
         let learned = known.learned.as_deref().and_then(read).unwrap_or_default();
+        let LedgerOptions { validation, threads, save_every } = options;
         let mut validator = Validator::new(validation);
         known.validations.iter().for_each(|record| validator.add(record.clone()));
         let knowledge = Mutex::new(Knowledge { learned, validator });
-        let core = Arc::new(Core { pieces: Pieces::new(store), recorder, threads, knowledge });
+        let core = Arc::new(Core {
+            pieces: Pieces::new(store),
+            recorder,
+            threads,
+            knowledge,
+            unsaved: AtomicBool::new(false),
+            keeps_learned: !known.incomplete,
+            save_every,
+        });
         let (notes, waiting) = sync_channel(WAITING);
         let taker = core.clone();
         // It ends with the last ledger, which holds the other end. Without it nothing is learned.
@@ -137,9 +162,10 @@ impl Ledger {
         }
     }
 
-    /// Notes that found no room.
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+    /// What became of all that was to be kept; `None` if nothing is.
+    pub fn kept(&self) -> Option<Kept> {
+        let kept = self.core.recorder.as_ref()?.kept();
+        Some(Kept { dropped: kept.dropped + self.dropped.load(Ordering::Relaxed), ..kept })
     }
 
     /// Waits until note was taken of all that ran so far.
@@ -184,7 +210,7 @@ impl Ledger {
         measured: &Measured,
         has_to_be_validated: bool,
     ) {
-        let knowledge = &mut *lock(&self.core.knowledge);
+        let knowledge = &mut *self.core.learn();
         let is_due = knowledge.validator.is_due() || has_to_be_validated;
         if !is_due {
             knowledge.learned.predictor.observe_mix(mix, estimate, measured);
@@ -210,7 +236,7 @@ impl Ledger {
     /// Looks at past errors and changes the predictor where that helps. What was tried, and what came
     /// of it.
     pub fn refine(&self) -> Vec<RefinementRecord> {
-        let knowledge = &mut *lock(&self.core.knowledge);
+        let knowledge = &mut *self.core.learn();
         let advised = knowledge.validator.refinement_recommendations();
         self.follow(knowledge, &advised)
     }
@@ -243,9 +269,11 @@ impl Ledger {
         self.keep(Record::Impact(Box::new(impact)));
     }
 
-    /// Learns from strategies that were compared which one to use for how many models.
-    pub(crate) fn adapt(&self, comparison: StrategyComparison) {
-        let Learned { settings, comparisons, .. } = &mut lock(&self.core.knowledge).learned;
+    /// Learns from strategies that were compared how they differ, and which one to use for how many
+    /// models where nothing else says. `ways` are what each of them was and took.
+    pub(crate) fn adapt(&self, comparison: StrategyComparison, ways: &[(&Mix, f64)]) {
+        let Learned { predictor, settings, comparisons } = &mut self.core.learn().learned;
+        predictor.observe_comparison(ways);
         let backend = comparison.backend.clone();
         let excess = (comparisons.len() + 1).saturating_sub(COMPARISONS);
         comparisons.drain(..excess);
@@ -262,7 +290,7 @@ impl Ledger {
 
     /// Sets one of them by hand.
     pub fn set(&self, backend: &str, setting: Setting, value: u64) -> Result<(), SettingError> {
-        let settings = &mut lock(&self.core.knowledge).learned.settings;
+        let settings = &mut self.core.learn().learned.settings;
         if let Some(change) = settings.set(backend, setting, value, SystemTime::now())? {
             self.keep(Record::Setting(Box::new(change)));
         }
@@ -271,13 +299,12 @@ impl Ledger {
 
     /// Everything that was learned, as JSON, for [`Known::learned`].
     pub fn snapshot(&self) -> String {
-        // Maps have names for keys and numbers are finite, so it can always be written.
-        serde_json::to_string(&lock(&self.core.knowledge).learned).unwrap_or_default()
+        self.core.snapshot()
     }
 
-    /// Has everything that was learned kept.
+    /// Has everything that was learned kept now, which otherwise is done from time to time.
     pub fn save(&self) {
-        self.keep(Record::Predictor(self.snapshot()));
+        self.core.save();
     }
 
     fn keep(&self, record: Record) {
@@ -287,13 +314,42 @@ impl Ledger {
 
 impl Core {
     fn take_notes(&self, notes: Receiver<Note>) {
-        while let Ok(note) = notes.recv() {
-            match note {
-                Note::Answered(sighting) => self.take(&sighting),
-                Note::Failed(row) => self.keep(Record::Inference(row)),
+        let mut saved = Instant::now();
+        loop {
+            match notes.recv_timeout(self.save_every) {
+                Ok(Note::Answered(sighting)) => self.take(&sighting),
+                Ok(Note::Failed(row)) => self.keep(Record::Inference(row)),
                 // Whoever does not wait any more need not be told.
-                Note::Settled(done) => drop(done.send(())),
+                Ok(Note::Settled(done)) => drop(done.send(())),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
+            if saved.elapsed() >= self.save_every {
+                saved = Instant::now();
+                if self.unsaved.load(Ordering::Relaxed) {
+                    self.save();
+                }
+            }
+        }
+    }
+
+    /// What is known, to be added to.
+    fn learn(&self) -> MutexGuard<'_, Knowledge> {
+        let knowledge = lock(&self.knowledge);
+        self.unsaved.store(true, Ordering::Relaxed);
+        knowledge
+    }
+
+    fn snapshot(&self) -> String {
+        let knowledge = lock(&self.knowledge);
+        self.unsaved.store(false, Ordering::Relaxed);
+        // Maps have names for keys and numbers are finite, so it can always be written.
+        serde_json::to_string(&knowledge.learned).unwrap_or_default()
+    }
+
+    fn save(&self) {
+        if self.recorder.is_some() && self.keeps_learned {
+            self.keep(Record::Predictor(self.snapshot()));
         }
     }
 
@@ -306,7 +362,7 @@ impl Core {
             _ => 0,
         };
         {
-            let predictor = &mut lock(&self.knowledge).learned.predictor;
+            let predictor = &mut self.learn().learned.predictor;
             runs.iter().for_each(|run| predictor.observe_run(run));
             if let Some(load) = sighting.load(self.threads) {
                 predictor.observe_load(&load);

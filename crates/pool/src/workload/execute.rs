@@ -47,7 +47,7 @@ impl Pool {
         strategy: Option<Strategy>,
     ) -> Result<Execution, WorkloadError> {
         let resident = self.resident(choice);
-        let forecast = match self.forecast_on(choice, workload, &resident).await {
+        let forecast = match self.forecast_on(choice, workload, &resident, false).await {
             Ok(forecast) => Some(forecast),
             // What cannot be predicted can be run, if it is said how.
             Err(WorkloadError::Unknown { model, why }) if strategy.is_some() => {

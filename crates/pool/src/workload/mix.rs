@@ -66,6 +66,8 @@ pub(super) struct Situation<'a> {
     pub(super) device: Arc<DeviceProfile>,
     pub(super) resident: &'a Resident,
     pub(super) memory_now: Option<f64>,
+    /// Whether it runs once before its time counts.
+    pub(super) warmed_up: bool,
 }
 
 impl Situation<'_> {
@@ -80,34 +82,32 @@ impl Situation<'_> {
             stages: stages?,
             answers: self.workload.requests.len(),
             memory_now: self.memory_now,
+            warmed_up: self.warmed_up,
         })
     }
 }
 
-/// What devices have loaded.
-pub(crate) enum Resident {
-    /// Everything, as it is when it has run once.
-    All,
-    /// These segments, and these weights for whoever needs them.
-    These { segments: HashSet<SegmentId>, weights: HashSet<Digest> },
+/// What devices have loaded: segments, and weights for whoever needs them.
+pub(crate) struct Resident {
+    pub(crate) segments: HashSet<SegmentId>,
+    pub(crate) weights: HashSet<Digest>,
 }
 
 impl Resident {
     fn piece(&self, piece: &crate::ledger::Piece, label: Arc<str>) -> Piece {
-        let segment = piece.segment.0;
-        let (features, weights) = (piece.features.clone(), piece.weights.clone());
-        let (resident, weights) = match self {
-            Resident::All => (true, weights),
-            Resident::These { segments, weights: there } => {
-                let is_new = |weight: &&Weight| !there.contains(&weight.content);
-                let new = match there.is_empty() {
-                    true => weights,
-                    false => weights.iter().filter(is_new).copied().collect(),
-                };
-                (segments.contains(&piece.segment), new)
-            }
+        let is_new = |weight: &&Weight| !self.weights.contains(&weight.content);
+        let weights = match self.weights.is_empty() {
+            true => piece.weights.clone(),
+            false => piece.weights.iter().filter(is_new).copied().collect(),
         };
-        Piece { label, segment, features, weights, resident }
+        let resident = self.segments.contains(&piece.segment);
+        Piece {
+            label,
+            segment: piece.segment.0,
+            features: piece.features.clone(),
+            weights,
+            resident,
+        }
     }
 }
 

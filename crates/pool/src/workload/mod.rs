@@ -85,7 +85,16 @@ impl Pool {
     pub async fn forecast(&self, workload: &Workload) -> Result<Forecast, WorkloadError> {
         let (choice, workload) = self.settle(workload).await?;
         let resident = self.resident(choice);
-        self.forecast_on(choice, &workload, &resident).await
+        self.forecast_on(choice, &workload, &resident, false).await
+    }
+
+    /// What a workload takes once it has run, whatever has to be loaded for that.
+    async fn forecast_warm(
+        &self,
+        choice: Choice,
+        workload: &Workload,
+    ) -> Result<Forecast, WorkloadError> {
+        self.forecast_on(choice, workload, &self.resident(choice), true).await
     }
 
     async fn forecast_on(
@@ -93,6 +102,7 @@ impl Pool {
         choice: Choice,
         workload: &Workload,
         resident: &Resident,
+        warmed_up: bool,
     ) -> Result<Forecast, WorkloadError> {
         let profile =
             self.profile(choice).await.map_err(|why| unavailable(workload, choice, why))?;
@@ -104,6 +114,7 @@ impl Pool {
             device: profile,
             resident,
             memory_now: self.memory(choice).await.map(|bytes| bytes as f64),
+            warmed_up,
         };
         let batching = self.batching(choice);
         let mix =

@@ -7,8 +7,9 @@ const SAMPLES: u64 = 4096;
 const MOST_PAIRS: usize = 64;
 
 /// How sure it is that the first of each pair is smaller: one less the probability that pairs which
-/// differ only by chance would look at least like that. Measurements of one round are a pair, so
-/// that what disturbs a round disturbs both.
+/// differ only by chance would look at least like that, in whichever direction: which one is the
+/// first was decided by the same measurements. Measurements of one round are a pair, so that what
+/// disturbs a round disturbs both.
 pub(super) fn confidence(pairs: &[(f64, f64)]) -> f64 {
     let pairs = pairs.iter().take(MOST_PAIRS);
     let differences: Vec<f64> = pairs.map(|(one, other)| other - one).collect();
@@ -17,7 +18,10 @@ pub(super) fn confidence(pairs: &[(f64, f64)]) -> f64 {
     }
     let seen: f64 = differences.iter().sum();
     // Rounding must not make the sum of the same numbers smaller than itself.
-    let limit = seen - seen.abs() * 1e-12;
+    let limit = seen * (1.0 - 1e-12);
+    if seen <= 0.0 {
+        return 0.0;
+    }
     let flipped = |signs: u64| -> f64 {
         let signed = |(at, difference): (usize, &f64)| match signs >> at & 1 {
             0 => *difference,
@@ -27,7 +31,7 @@ pub(super) fn confidence(pairs: &[(f64, f64)]) -> f64 {
     };
     let (tried, as_large) = if differences.len() <= EXACT_PAIRS {
         let all = 1u64 << differences.len();
-        (all, (0..all).filter(|&signs| flipped(signs) >= limit).count())
+        (all, (0..all).filter(|&signs| flipped(signs).abs() >= limit).count())
     } else {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         let drawn = std::iter::repeat_with(move || {
@@ -36,7 +40,7 @@ pub(super) fn confidence(pairs: &[(f64, f64)]) -> f64 {
             state ^= state << 17;
             state
         });
-        let as_large = drawn.take(SAMPLES as usize).filter(|&signs| flipped(signs) >= limit);
+        let as_large = drawn.take(SAMPLES as usize).filter(|&signs| flipped(signs).abs() >= limit);
         // What was seen is one of the ways to flip.
         (SAMPLES + 1, as_large.count() + 1)
     };
@@ -50,7 +54,7 @@ mod tests {
     #[test]
     fn what_is_always_smaller_is_sure_as_far_as_the_number_of_rounds_allows() {
         let pairs = |count: usize| vec![(1.0, 1.1); count];
-        assert_eq!(confidence(&pairs(5)), 1.0 - 1.0 / 32.0);
+        assert_eq!(confidence(&pairs(5)), 1.0 - 2.0 / 32.0);
         assert!(confidence(&pairs(40)) > 0.999);
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use holdfast_graph::Model;
 use holdfast_pool::{Known, PoolOptions, Request, Workload, WorkloadError};
-use holdfast_predict::{Goal, Record, Recorder, Strategy, TermSource, ValidatorOptions};
+use holdfast_predict::{Goal, Kept, Record, Recorder, Strategy, TermSource, ValidatorOptions};
 use holdfast_testkit::{Architecture, Recipe, Size};
 
 use crate::support::{Scene, heads, request, same, text};
@@ -16,6 +16,10 @@ struct Notebook(Mutex<Vec<Record>>);
 impl Recorder for Notebook {
     fn record(&self, record: Record) {
         self.0.lock().unwrap().push(record);
+    }
+
+    fn kept(&self) -> Kept {
+        Kept { written: self.0.lock().unwrap().len() as u64, ..Kept::default() }
     }
 }
 
@@ -158,4 +162,30 @@ async fn a_request_that_fails_is_kept_with_its_class_and_ends_the_workload() {
     assert_eq!(notebook.count(failed), 1);
     let nothing = Workload { requests: Vec::new(), goal: Goal::Latency };
     assert!(matches!(scene.pool.forecast(&nothing).await, Err(WorkloadError::Empty)));
+}
+
+#[tokio::test]
+async fn what_is_learned_is_kept_while_the_pool_works_and_not_only_at_its_end() {
+    let save_every = std::time::Duration::from_millis(5);
+    let (scene, requests, notebook) = scene(PoolOptions { save_every, ..PoolOptions::default() });
+    scene.pool.run(&requests[2]).await.unwrap();
+    let is_snapshot = |record: &Record| matches!(record, Record::Predictor(_));
+    let kept = async {
+        while notebook.count(is_snapshot) == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), kept).await.expect("a snapshot");
+    assert_eq!(scene.pool.metrics().recorded, Some(notebook.kept()));
+}
+
+#[tokio::test]
+async fn what_could_not_be_read_is_not_replaced() {
+    let known = Known { incomplete: true, ..Known::default() };
+    let (scene, requests, notebook) = scene(PoolOptions { known, ..PoolOptions::default() });
+    scene.pool.run(&requests[2]).await.unwrap();
+    scene.pool.ledger().settled().await;
+    scene.pool.ledger().save();
+    assert_eq!(notebook.count(|record| matches!(record, Record::Inference(_))), 1);
+    assert_eq!(notebook.count(|record| matches!(record, Record::Predictor(_))), 0);
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use holdfast_pool::{Batches, DeviceMetrics, Metrics, Times};
+use holdfast_predict::Kept;
 use holdfast_server::LaneStatus;
 
 use super::browsers;
@@ -135,7 +136,9 @@ impl View {
             ("failovers", failovers.to_string()),
             ("errors", listed(errors)),
         ];
-        lines.into_iter().map(|(what, text)| format!("{what:<9}  {text}")).collect()
+        let recorded = self.metrics.recorded.map(|kept| ("history", of_history(kept)));
+        let lines = lines.into_iter().chain(recorded);
+        lines.map(|(what, text)| format!("{what:<9}  {text}")).collect()
     }
 
     /// What devices keep for models that have something in common.
@@ -186,6 +189,15 @@ fn sizes(dims: &BTreeMap<String, usize>) -> String {
     }
     let each: Vec<String> = dims.iter().map(|(name, size)| format!("{name} {size}")).collect();
     format!(" ({})", each.join(", "))
+}
+
+fn of_history(kept: Kept) -> String {
+    let Kept { written, dropped, failed } = kept;
+    let written = plural(written as usize, "record");
+    match (dropped, failed) {
+        (0, 0) => written,
+        _ => format!("{written}; {dropped} dropped, writing failed {failed} times"),
+    }
 }
 
 fn of_batches(batches: &Batches) -> String {
@@ -278,6 +290,7 @@ mod tests {
             failovers: 0,
             errors: BTreeMap::new(),
             refused_plans: vec![],
+            recorded: None,
             fleet: Default::default(),
         };
         let origin = "http://127.0.0.1:8765".to_owned();
@@ -287,6 +300,7 @@ mod tests {
     fn busy() -> View {
         let mut view = empty();
         let metrics = &mut view.metrics;
+        metrics.recorded = Some(Kept { written: 1234, dropped: 5, failed: 2 });
         let loaded = |segment: &str, graph: &str, bytes, in_use| LoadedModel {
             segment: segment.to_owned(),
             graph: graph.to_owned(),

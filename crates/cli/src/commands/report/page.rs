@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_history::Overview;
-use holdfast_predict::{OptimizationImpact, ValidationRecord};
+use holdfast_predict::{OptimizationImpact, Strategy, ValidationRecord};
 
 use super::figures::{Errors, rolling_median};
 use super::words::{self, UNSHARED};
@@ -113,32 +113,33 @@ fn over_time(overview: &Overview) -> String {
 
 /// Strategies that were compared on the same workload.
 fn strategies(overview: &Overview) -> String {
-    let compared: Vec<&OptimizationImpact> = overview
-        .impacts
+    let compared = impacts(overview, |impact| !impact.baseline_strategy.ends_with(UNSHARED));
+    // What one comparison measured was recorded at one moment.
+    let comparisons: Vec<&[&OptimizationImpact]> =
+        compared.chunk_by(|one, next| one.timestamp == next.timestamp).collect();
+    let groups: Vec<Group> = latest(&comparisons)
         .iter()
-        .filter(|impact| !impact.baseline_strategy.ends_with(UNSHARED))
+        .map(|ways| Group {
+            name: words::workload(ways[0]),
+            bars: Strategy::ALL.map(|strategy| words::latency_of(strategy, ways)).into(),
+        })
         .collect();
-    impacts(
-        "Strategies side by side",
-        "Latency of the same workload under two strategies, in runs that took turns.",
-        ["compared with", "chosen"],
-        &compared,
-    )
+    let caption = "Latency of the same workload under each strategy, in runs that took turns.";
+    let names = Strategy::ALL.map(Strategy::name);
+    side_by_side("Strategies side by side", caption, &names, &groups, &compared)
 }
 
 /// What sharing changed, measured on the same workload.
 fn sharing(overview: &Overview) -> String {
-    let compared: Vec<&OptimizationImpact> = overview
-        .impacts
-        .iter()
-        .filter(|impact| impact.baseline_strategy.ends_with(UNSHARED))
-        .collect();
-    let shown = impacts(
-        "What sharing saved",
-        "Latency of the same workload without and with sharing.",
-        ["without sharing", "with sharing"],
-        &compared,
-    );
+    let compared = impacts(overview, |impact| impact.baseline_strategy.ends_with(UNSHARED));
+    let group = |impact: &&OptimizationImpact| Group {
+        name: format!("{}, {}", words::workload(impact), impact.optimized_strategy),
+        bars: vec![Some(impact.baseline_latency), Some(impact.optimized_latency)],
+    };
+    let groups: Vec<Group> = latest(&compared).iter().map(group).collect();
+    let caption = "Latency of the same workload without and with sharing.";
+    let names = ["without sharing", "with sharing"];
+    let shown = side_by_side("What sharing saved", caption, &names, &groups, &compared);
     let reused = words::reused(overview);
     match (shown.is_empty(), reused) {
         (false, _) => shown,
@@ -150,23 +151,30 @@ fn sharing(overview: &Overview) -> String {
 }
 
 fn impacts(
+    overview: &Overview,
+    wanted: impl Fn(&OptimizationImpact) -> bool,
+) -> Vec<&OptimizationImpact> {
+    overview.impacts.iter().filter(|impact| wanted(impact)).collect()
+}
+
+/// The last ones: a plot of hundreds of bars shows nothing.
+fn latest<T>(all: &[T]) -> &[T] {
+    &all[all.len().saturating_sub(12)..]
+}
+
+fn side_by_side(
     title: &str,
     caption: &str,
-    names: [&str; 2],
+    names: &[&str],
+    groups: &[Group],
     compared: &[&OptimizationImpact],
 ) -> String {
     if compared.is_empty() {
         return String::new();
     }
-    // The last ones: a plot of hundreds of bars shows nothing.
-    let last = &compared[compared.len().saturating_sub(12)..];
-    let group = |impact: &&OptimizationImpact| Group {
-        name: words::compared(impact),
-        bars: vec![Some(impact.baseline_latency), Some(impact.optimized_latency)],
-    };
-    let groups: Vec<Group> = last.iter().map(group).collect();
-    let plot = plot::groups(title, &names, &groups, words::ms);
-    let rows: Vec<Vec<String>> = last.iter().map(|impact| words::impact_row(impact)).collect();
+    let plot = plot::groups(title, names, groups, words::ms);
+    let rows: Vec<Vec<String>> =
+        latest(compared).iter().map(|impact| words::impact_row(impact)).collect();
     let table = table("In figures", &words::IMPACT_HEADER, &rows);
     section(title, &(figure(caption, &plot) + &table))
 }

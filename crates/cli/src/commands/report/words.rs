@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use holdfast_history::{InferenceSummary, Overview};
 use holdfast_predict::{
-    ErrorTrend, OptimizationImpact, RefinementRecord, SettingChange, ValidationRecord,
+    ErrorTrend, OptimizationImpact, RefinementRecord, SettingChange, Strategy, ValidationRecord,
 };
 
 use super::figures::{Error, Errors};
@@ -96,14 +96,16 @@ pub(super) fn impact_row(impact: &OptimizationImpact) -> Vec<String> {
     ]
 }
 
-/// A comparison, beside its bars.
-pub(super) fn compared(impact: &OptimizationImpact) -> String {
-    let (baseline, optimized) = (&impact.baseline_strategy, &impact.optimized_strategy);
-    let ways = match baseline.ends_with(UNSHARED) {
-        true => optimized.clone(),
-        false => format!("{baseline} → {optimized}"),
-    };
-    format!("{}, {}, {ways}", models(impact.model_count), impact.hardware_platform)
+/// What was compared, beside its bars.
+pub(super) fn workload(impact: &OptimizationImpact) -> String {
+    format!("{}, {}", models(impact.model_count), impact.hardware_platform)
+}
+
+/// What a strategy took in one comparison, as far as it was measured.
+pub(super) fn latency_of(strategy: Strategy, ways: &[&OptimizationImpact]) -> Option<f64> {
+    let chosen = ways.iter().find(|way| way.optimized_strategy == strategy.name());
+    let baseline = || ways.iter().find(|way| way.baseline_strategy == strategy.name());
+    chosen.map(|way| way.optimized_latency).or_else(|| Some(baseline()?.baseline_latency))
 }
 
 pub(super) fn trend_row(trend: &ErrorTrend) -> Vec<String> {

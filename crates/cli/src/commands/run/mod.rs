@@ -2,6 +2,7 @@
 
 mod inputs;
 mod report;
+mod together;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +11,14 @@ use anyhow::Context;
 use holdfast_devices::{ModelKind, process_memory};
 use holdfast_models::input::Sidecars;
 use holdfast_models::{Component, Store};
-use holdfast_pool::{Answer, Request};
+use holdfast_pool::{Answer, Execution, Request, Workload};
 
-use crate::args::{Global, RunArgs};
+use crate::args::{Global, RunArgs, Way};
 use crate::chosen::{Chosen, choose};
 use crate::output::Spinner;
 use crate::place::{Place, Wanted};
 use report::{Memory, ModelReport, Report};
+use together::Together;
 
 pub(crate) fn run(global: &Global, args: &RunArgs) -> anyhow::Result<()> {
     let store = Arc::new(global.store()?);
@@ -71,20 +73,23 @@ async fn run_all(
             namespace: String::new(),
             deadline: args.deadline,
         };
-        asked.push((name, manifest, component, sidecars, prepared, request));
+        asked.push((manifest, component, sidecars, prepared, request));
     }
-    let requests: Vec<Request> = asked.iter().map(|asked| asked.5.clone()).collect();
-    place.bring_together(&requests).await;
+    let requests: Vec<Request> = asked.iter().map(|asked| asked.4.clone()).collect();
+    let (runs, together) = match args.strategy {
+        Some(way) => {
+            let (runs, together) = run_together(place, requests, way, args).await?;
+            (runs, Some(together))
+        }
+        None => (run_each(place, &requests, args.repeat).await?, None),
+    };
     let mut models = Vec::new();
-    for (name, manifest, component, sidecars, prepared, request) in asked {
-        let runs = repeat(place, &request, args.repeat)
-            .await
-            .with_context(|| format!("cannot run `{name}`"))?;
+    for ((manifest, component, sidecars, prepared, _), runs) in asked.into_iter().zip(runs) {
         models.push(ModelReport::new(manifest, component, &sidecars, prepared, runs, args)?);
     }
     let here = matches!(place, Place::Here { .. });
     let memory = Memory::new(before, process_memory().filter(|_| here), &models, place.held());
-    Ok(Report { models, memory })
+    Ok(Report { models, together, memory })
 }
 
 /// What a model is for, as far as its inputs and its role tell.
@@ -107,12 +112,53 @@ struct Runs {
     times: Vec<Duration>,
 }
 
-async fn repeat(place: &Place, request: &Request, times: u32) -> anyhow::Result<Runs> {
-    let first = place.run(request).await?;
-    let mut runs = Runs { times: vec![first.took], last: first.clone(), first };
-    for _ in 1..times {
-        runs.last = place.run(request).await?;
-        runs.times.push(runs.last.took);
+impl Runs {
+    fn of(first: Answer) -> Runs {
+        Runs { times: vec![first.took], last: first.clone(), first }
     }
-    Ok(runs)
+
+    fn add(&mut self, answer: Answer) {
+        self.times.push(answer.took);
+        self.last = answer;
+    }
+}
+
+/// One model after the other.
+async fn run_each(place: &Place, requests: &[Request], times: u32) -> anyhow::Result<Vec<Runs>> {
+    place.bring_together(requests).await;
+    let mut all = Vec::new();
+    for request in requests {
+        let run = || async {
+            place.run(request).await.with_context(|| format!("cannot run `{}`", request.model))
+        };
+        let mut runs = Runs::of(run().await?);
+        for _ in 1..times {
+            runs.add(run().await?);
+        }
+        all.push(runs);
+    }
+    Ok(all)
+}
+
+/// All models together, as one workload.
+async fn run_together(
+    place: &Place,
+    requests: Vec<Request>,
+    way: Way,
+    args: &RunArgs,
+) -> anyhow::Result<(Vec<Runs>, Together)> {
+    let workload = Workload { requests, goal: args.goal };
+    let strategy = match way {
+        Way::Recommended => None,
+        Way::Given(strategy) => Some(strategy),
+    };
+    let first = place.execute(&workload, strategy).await?;
+    let mut runs: Vec<Runs> = first.answers.iter().cloned().map(Runs::of).collect();
+    let mut together = Together { executions: vec![first] };
+    for _ in 1..args.repeat {
+        let next = place.execute(&workload, strategy).await?;
+        runs.iter_mut().zip(&next.answers).for_each(|(runs, answer)| runs.add(answer.clone()));
+        together.executions.push(Execution { answers: Vec::new(), ..next });
+    }
+    Ok((runs, together))
 }

@@ -14,11 +14,14 @@ use holdfast_pool::{PassedOver, Reused};
 use serde_json::{Value, json};
 
 use super::Runs;
+use super::together::Together;
 use crate::args::RunArgs;
 use crate::output::{self, bytes, milliseconds};
 
 pub(super) struct Report {
     pub(super) models: Vec<ModelReport>,
+    /// What they took together, if they ran so.
+    pub(super) together: Option<Together>,
     pub(super) memory: Memory,
 }
 
@@ -158,6 +161,9 @@ impl Report {
         for model in &self.models {
             model.print(args)?;
         }
+        if let Some(together) = &self.together {
+            together.print()?;
+        }
         self.print_memory()
     }
 
@@ -173,6 +179,7 @@ impl Report {
     fn to_json(&self, args: &RunArgs) -> Value {
         json!({
             "models": self.models.iter().map(|model| model.to_json(args)).collect::<Vec<_>>(),
+            "together": self.together.as_ref().map(Together::to_json),
             "memory": {
                 "weight_bytes": self.memory.weight_bytes,
                 "weight_bytes_apart": self.memory.apart_bytes,
