@@ -7,7 +7,9 @@ use duckdb::Connection;
 use crate::error::HistoryError;
 
 /// What brings a file from each version to the next. A step that was released is never changed:
-/// add another one.
+/// add another one. It does not `ALTER` a table whose rows are numbered: after a kill, DuckDB 1.5.6
+/// cannot replay that from its log ("no default database set"), and the file is lost. It makes
+/// another table and copies.
 pub(crate) const STEPS: &[&str] = &[include_str!("schema/1.sql")];
 
 /// Tables with one row for each thing that happened, which have a number in the order of writing.

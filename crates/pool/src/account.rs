@@ -76,7 +76,7 @@ impl Account {
         self.queue.add(answer.queued);
         self.compute.add(compute);
         self.readback.add(readback);
-        self.transfer.add(answer.took.saturating_sub(compute + readback + answer.outcome.queued));
+        self.transfer.add(answer.transfer);
     }
 
     /// Notes that a plan is not used.

@@ -242,7 +242,7 @@ impl Carried<'_> {
             let page = options.and_then(|options| options.page.clone());
             (state.ran_alone(granted), browser, page)
         };
-        let Answered { outcome, segments, took, reused } = answered;
+        let Answered { outcome, segments, transfer, reused, .. } = answered;
         let shapes = Shapes::of(&self.request.inputs);
         let own_rows = shapes.batch();
         Sighting {
@@ -260,9 +260,8 @@ impl Carried<'_> {
             page,
             memory_bytes: None,
             segments: segments.iter().copied().zip(outcome.steps.iter().copied()).collect(),
-            took: *took,
+            transfer: *transfer,
             queued: self.queued + outcome.queued,
-            queued_there: outcome.queued,
             loaded: (granted.loaded_at > since).then(|| granted.loaded.as_ref().clone()),
             reused_bytes: reused.bytes,
             alone,
@@ -289,11 +288,12 @@ impl Carried<'_> {
                 ..loaded
             },
         };
-        let Answered { outcome, took, reused, .. } = answered;
+        let Answered { outcome, took, transfer, reused, .. } = answered;
         Answer {
             outcome,
             loaded,
             took,
+            transfer,
             reused,
             queued: self.queued,
             batch_rows: rows.unwrap_or(1),

@@ -61,6 +61,8 @@ pub(crate) struct Answered {
     pub(crate) segments: Vec<SegmentId>,
     /// How long the program took, as seen from here.
     pub(crate) took: Duration,
+    /// What of that was neither a step, be it another request's, nor waiting on the device.
+    pub(crate) transfer: Duration,
     pub(crate) reused: Reused,
 }
 
@@ -99,6 +101,7 @@ pub(crate) async fn run(
     let took = started.elapsed();
     let steps = assembly.segments.iter().copied();
     let times = outcome.steps.iter().map(|step| step.run + step.readback);
+    let transfer = took.saturating_sub(times.clone().sum::<Duration>() + outcome.queued);
     let steps = steps.zip(times).collect();
     // Each answer has a part of this.
     outcome.outputs = Vec::new();
@@ -109,6 +112,7 @@ pub(crate) async fn run(
             segments: part.own.iter().map(|step| assembly.segments[*step]).collect(),
             outcome: part.outcome(&outcome, outputs),
             took,
+            transfer,
         })
         .collect();
     Ok(Ran { answers, steps, kept })

@@ -83,6 +83,8 @@ pub struct Answer {
     pub loaded: Loaded,
     /// How long the run took, as seen from here.
     pub took: Duration,
+    /// What of that went by on the way to the device and back.
+    pub transfer: Duration,
     /// How long the request waited for its turn, loading included.
     pub queued: Duration,
     /// What did not have to be computed for it.

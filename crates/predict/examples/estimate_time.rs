@@ -129,7 +129,9 @@ fn run(device: &DeviceProfile, piece: &Piece) -> RunTime {
         segment: piece.segment,
         features: piece.features.clone(),
         compute_seconds: piece.features.flops() / 3e10 + 2e-4,
+        queue_seconds: 0.0,
         transfer_seconds: 3e-5,
+        readback_seconds: 0.0,
         first: false,
         alone: true,
     }

@@ -27,10 +27,17 @@ pub struct RunTime {
     pub segment: Digest,
     /// What it took.
     pub features: Arc<Features>,
+    /// Seconds that it waited for its turn. That, and the way there and back, are told of a whole
+    /// program and stand with its first segment.
+    #[serde(default)]
+    pub queue_seconds: f64,
+    /// Seconds on the way to the device and back.
+    pub transfer_seconds: f64,
     /// Seconds that the engine took.
     pub compute_seconds: f64,
-    /// Seconds on the way to the device and back, readback included.
-    pub transfer_seconds: f64,
+    /// Seconds to get its outputs off the device.
+    #[serde(default)]
+    pub readback_seconds: f64,
     /// Whether it was the first one after loading: compiling and warming up are in it.
     pub first: bool,
     /// Whether nothing else ran on the machine's pool while it did: only such a run says what the

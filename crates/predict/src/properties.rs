@@ -97,7 +97,9 @@ fn teach(predictor: &mut Predictor, mix: &Mix, seconds: f64, bytes: f64) {
             segment: piece.segment,
             features: piece.features.clone(),
             compute_seconds: seconds,
+            queue_seconds: 0.0,
             transfer_seconds: seconds / 7.0,
+            readback_seconds: 0.0,
             first: bytes < 1.0,
             alone: true,
         });

@@ -70,14 +70,14 @@ pub struct Inference {
     pub batch: usize,
     /// Rows that ran in one go with it.
     pub batch_rows: usize,
-    /// Seconds that it waited for its turn.
-    pub queue_seconds: f64,
+    /// Seconds that it waited for its turn; like the others, `None` if it was not answered.
+    pub queue_seconds: Option<f64>,
     /// Seconds on the way.
-    pub transfer_seconds: f64,
+    pub transfer_seconds: Option<f64>,
     /// Seconds that the engine took.
-    pub compute_seconds: f64,
+    pub compute_seconds: Option<f64>,
     /// Seconds to get the outputs off the device.
-    pub readback_seconds: f64,
+    pub readback_seconds: Option<f64>,
     /// Seconds that loading took, if it had to wait for that.
     pub load_seconds: Option<f64>,
     /// Seconds of the first run after loading, where the device makes one.

@@ -139,7 +139,7 @@ impl Runs {
             pace.observe_run(number(segment), surprise);
         }
         let slower = (-pace.log()).exp();
-        let transfer = run.transfer_seconds * slower;
+        let transfer = (run.transfer_seconds + run.readback_seconds) * slower;
         let (size, new) = self.segments.touch(*segment).touch(features);
         size.compute.push(run.compute_seconds * slower);
         size.transfer.push(transfer);
@@ -247,7 +247,9 @@ mod tests {
             segment: Digest::of(name.as_bytes()),
             features: Arc::new(features),
             compute_seconds: seconds,
+            queue_seconds: 0.0,
             transfer_seconds: 1e-4,
+            readback_seconds: 0.0,
             first: false,
             alone: true,
         }

@@ -113,7 +113,9 @@ impl World {
             segment: piece.segment,
             features: piece.features.clone(),
             compute_seconds: self.alone(piece) * self.off(),
+            queue_seconds: 0.0,
             transfer_seconds: 4e-5 * self.off(),
+            readback_seconds: 0.0,
             first: false,
             alone: true,
         };

@@ -93,6 +93,7 @@ pub(crate) struct AnswerHeader {
     device: DeviceInfo,
     loaded: Loaded,
     took: Duration,
+    transfer: Duration,
     /// In the pool.
     waited: Duration,
     #[serde(default)]
@@ -160,8 +161,9 @@ impl RequestHeader {
 
 impl AnswerHeader {
     pub(crate) fn of(answer: Answer, body: &mut BodyWriter) -> AnswerHeader {
-        let Answer { outcome, loaded, took, queued, reused, batch_rows, passed_over, failed_on } =
-            answer;
+        let Answer { outcome, loaded, took, transfer, queued, reused, .. } = answer;
+        let (batch_rows, passed_over, failed_on) =
+            (answer.batch_rows, answer.passed_over, answer.failed_on);
         let output = |Returned { step, name, tensor }| OutputTensor {
             step: step as u32,
             name,
@@ -174,6 +176,7 @@ impl AnswerHeader {
             device: outcome.device.as_ref().clone(),
             loaded,
             took,
+            transfer,
             waited: queued,
             reused,
             batch_rows,
@@ -196,6 +199,7 @@ impl AnswerHeader {
             outcome,
             loaded: self.loaded,
             took: self.took,
+            transfer: self.transfer,
             queued: self.waited,
             reused: self.reused,
             batch_rows: self.batch_rows,

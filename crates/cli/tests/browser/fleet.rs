@@ -335,7 +335,8 @@ async fn a_browser_that_lost_one_of_its_lanes_is_replaced_by_one_that_has_all() 
             }
         }
     };
-    let after = within("a whole browser", after).await;
+    let after = tokio::time::timeout(Duration::from_secs(120), after).await;
+    let after = after.unwrap_or_else(|_| panic!("no whole browser: {:#?}", scene.fleet()));
     assert_eq!((after.started, after.restarts), (2, 1));
     let drained = after.events.iter().find(|event| event.what == ScalingStep::Drain).unwrap();
     assert!(drained.why.contains("it lost 1 of its 6 lanes"), "{}", drained.why);

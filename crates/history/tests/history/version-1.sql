@@ -99,8 +99,10 @@ CREATE TABLE segment_runs (
     device VARCHAR,
     segment VARCHAR,
     features VARCHAR,
-    compute_seconds DOUBLE,
+    queue_seconds DOUBLE,
     transfer_seconds DOUBLE,
+    compute_seconds DOUBLE,
+    readback_seconds DOUBLE,
     "first" BOOLEAN,
     alone BOOLEAN
 );

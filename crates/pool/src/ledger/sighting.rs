@@ -1,9 +1,11 @@
 //! What is left of a request when it is over: what ran, where, and how long it took.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use holdfast_devices::{DeviceInfo, Loaded, SegmentId, StepTiming};
+use holdfast_graph::DataType;
 use holdfast_predict::{Inference, LoadTime, RunTime};
 
 use super::pieces::{Piece, Shapes};
@@ -28,12 +30,10 @@ pub(crate) struct Sighting {
     pub(crate) memory_bytes: Option<u64>,
     /// What was computed for it, and how long that took.
     pub(crate) segments: Vec<(SegmentId, StepTiming)>,
-    /// How long the program took, as seen from here.
-    pub(crate) took: Duration,
+    /// What went by on the way to the device and back.
+    pub(crate) transfer: Duration,
     /// How long it waited for its turn, in the pool and on the device.
     pub(crate) queued: Duration,
-    /// How much of that was on the device, and so is in `took`.
-    pub(crate) queued_there: Duration,
     /// What loading took, if it had to wait for that.
     pub(crate) loaded: Option<Loaded>,
     pub(crate) reused_bytes: u64,
@@ -50,24 +50,23 @@ impl Sighting {
         self.segments.iter().map(|(_, timing)| timing.readback).sum()
     }
 
-    fn transfer(&self) -> Duration {
-        self.took.saturating_sub(self.compute() + self.readback() + self.queued_there)
-    }
-
     /// How long each segment took. `pieces` are the steps of the route.
     pub(super) fn runs(&self, pieces: &[Arc<Piece>], threads: usize) -> Vec<RunTime> {
         let device = key_of(&self.device, threads);
-        let mut way = self.transfer();
+        let (mut queued, mut transfer) = (self.queued, self.transfer);
         let run = |(segment, timing): &(SegmentId, StepTiming)| {
             let piece = pieces.iter().find(|piece| piece.segment == *segment)?;
-            // The way there and back is told of the program, so it belongs to the first of it.
-            let transfer = std::mem::take(&mut way) + timing.readback;
+            // Waiting and the way there and back are told of the program, and belong to the first
+            // of it.
+            let (queued, transfer) = (std::mem::take(&mut queued), std::mem::take(&mut transfer));
             Some(RunTime {
                 device: device.clone(),
                 segment: segment.0,
                 features: piece.features.clone(),
-                compute_seconds: timing.run.as_secs_f64(),
+                queue_seconds: queued.as_secs_f64(),
                 transfer_seconds: transfer.as_secs_f64(),
+                compute_seconds: timing.run.as_secs_f64(),
+                readback_seconds: timing.readback.as_secs_f64(),
                 first: self.loaded.is_some(),
                 alone: self.alone,
             })
@@ -91,6 +90,21 @@ impl Sighting {
         })
     }
 
+    /// What most bytes of its weights are; `None` if that does not say it, as bytes may be packed.
+    fn precision(&self) -> Option<&'static str> {
+        let mut bytes: BTreeMap<DataType, u64> = BTreeMap::new();
+        let weights = self.route.segments.iter().flat_map(|(_, segment)| &segment.graph.weights);
+        weights.for_each(|weight| *bytes.entry(weight.dtype).or_default() += weight.bytes);
+        let (dtype, _) = bytes.into_iter().max_by_key(|(_, bytes)| *bytes)?;
+        match dtype {
+            DataType::F32 => Some("fp32"),
+            DataType::F16 => Some("fp16"),
+            DataType::Bf16 => Some("bf16"),
+            DataType::I8 => Some("int8"),
+            _ => None,
+        }
+    }
+
     /// The row that is kept of it. `bytes_moved` are those of its inputs and outputs.
     pub(super) fn inference(&self, bytes_moved: u64) -> Inference {
         Inference {
@@ -100,13 +114,13 @@ impl Sighting {
             backend: self.device.backend.clone(),
             adapter: self.device.adapter.clone(),
             software_adapter: is_software(&self.device),
-            precision: None,
+            precision: self.precision().map(str::to_owned),
             batch: self.rows,
             batch_rows: self.shapes.batch(),
-            queue_seconds: self.queued.as_secs_f64(),
-            transfer_seconds: self.transfer().as_secs_f64(),
-            compute_seconds: self.compute().as_secs_f64(),
-            readback_seconds: self.readback().as_secs_f64(),
+            queue_seconds: Some(self.queued.as_secs_f64()),
+            transfer_seconds: Some(self.transfer.as_secs_f64()),
+            compute_seconds: Some(self.compute().as_secs_f64()),
+            readback_seconds: Some(self.readback().as_secs_f64()),
             load_seconds: self.loaded.as_ref().map(|loaded| loaded.took.as_secs_f64()),
             first_run_seconds: self
                 .loaded
@@ -138,10 +152,10 @@ pub(super) fn failed(request: &Request, error: &RunError, at: SystemTime) -> Inf
         precision: None,
         batch: Shapes::of(&request.inputs).batch(),
         batch_rows: 0,
-        queue_seconds: 0.0,
-        transfer_seconds: 0.0,
-        compute_seconds: 0.0,
-        readback_seconds: 0.0,
+        queue_seconds: None,
+        transfer_seconds: None,
+        compute_seconds: None,
+        readback_seconds: None,
         load_seconds: None,
         first_run_seconds: None,
         bytes_moved: 0,
