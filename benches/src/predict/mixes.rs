@@ -53,9 +53,11 @@ pub(super) async fn run(record: &mut Record, column: Column) -> Result<()> {
         let compared = lab.pool.compare(&workload, 3).await?;
         trace.add(&lab, &compared, false)?;
     }
+    let frozen = frozen(&lab)?;
     let mut tested = Numbers::new(TESTED_SEED);
     let mut ways = Vec::new();
     let mut regrets = Vec::new();
+    let mut paired = Vec::new();
     for number in 0..TESTED {
         let drawn = models.draw(&mut tested);
         let workload = models.workload(&drawn, column, 2_000 + number as u64)?;
@@ -69,10 +71,12 @@ pub(super) async fn run(record: &mut Record, column: Column) -> Result<()> {
             models.words(&drawn)
         );
         regrets.push(compared.regret);
+        paired.push(paired_regret(&compared));
         ways.extend(compared.ways.iter().map(|way| Way::of(way, &drawn)));
     }
     lab.pool.close().await;
     rows(record, column, &ways, &regrets);
+    beside(record, column, &ways, &paired, &frozen);
     unseen::rows(record, column, &models, &ways, &runs);
     Ok(())
 }
@@ -156,6 +160,45 @@ fn rows(record: &mut Record, column: Column, ways: &[Way], regrets: &[f64]) {
     );
     let what = "mixes in which the recommended strategy costs at most 5 % more";
     record.add(&format!("P5.{name}"), what, small, "", &peer, Goal::AtLeast(0.95));
+}
+
+/// What says how to read the rows above.
+fn beside(record: &mut Record, column: Column, ways: &[Way], paired: &[f64], frozen: &Predictor) {
+    let name = column.name();
+    let errors =
+        ways.iter().map(|way| error(frozen.estimate(&way.mix).latency_seconds.value, way.measured));
+    let what = "the same by a predictor that learns nothing from these mixes: median error";
+    record.add(&format!("P1.frozen.{name}"), what, median(errors), "of measured", "", Goal::Report);
+    let small = paired.iter().filter(|regret| **regret <= 0.05).count();
+    let small = small as f64 / paired.len() as f64;
+    let what =
+        "the same, the best found in one half of the rounds and regret measured in the other";
+    let peer = format!("medians of ratios within rounds; mean regret {:.1} %", mean(paired) * 1e2);
+    record.add(&format!("P5.paired.{name}"), what, small, "", &peer, Goal::Report);
+}
+
+/// What the recommended strategy takes more than the best, free of two things that noise does to a
+/// plain quotient of medians: whichever is best by chance is not compared with itself, and what
+/// disturbs a round disturbs both.
+fn paired_regret(compared: &Comparison) -> f64 {
+    let of = |half: usize| {
+        let measured = |way: &Compared, half: usize| -> Vec<f64> {
+            way.runs.iter().skip(half).step_by(2).map(|run| run.latency_seconds).collect()
+        };
+        let score = |way: &&Compared| median(measured(way, half));
+        let best = compared.ways.iter().min_by(|a, b| score(a).total_cmp(&score(b)));
+        let chosen = compared.ways.iter().find(|way| way.strategy == compared.recommended);
+        let (Some(best), Some(chosen)) = (best, chosen) else { return f64::NAN };
+        let (best, chosen) = (measured(best, 1 - half), measured(chosen, 1 - half));
+        median(chosen.iter().zip(&best).map(|(chosen, best)| chosen / best)) - 1.0
+    };
+    (of(0) + of(1)) / 2.0
+}
+
+/// What the lab's predictor knows now.
+fn frozen(lab: &Lab) -> Result<Predictor> {
+    let learned: serde_json::Value = serde_json::from_str(&lab.pool.ledger().snapshot())?;
+    Ok(Predictor::from_json(&learned["predictor"].to_string())?)
 }
 
 /// A predictor that has seen these runs on a device.

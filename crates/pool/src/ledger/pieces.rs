@@ -43,9 +43,10 @@ impl Shapes {
         self.0.first().and_then(|(_, dims)| dims.first()).copied().unwrap_or(1).max(1)
     }
 
-    /// The length of a row: of tables and of sound it is the second size; a picture has none.
+    /// The length of a row: tokens of a text, samples of a sound, all numbers of a picture or of what
+    /// is kept of the past. Of several inputs, the longest.
     fn sequence(&self) -> usize {
-        let lengths = self.0.iter().filter(|(_, dims)| dims.len() == 2).map(|(_, dims)| dims[1]);
+        let lengths = self.0.iter().map(|(_, dims)| dims.iter().skip(1).product());
         lengths.max().unwrap_or(1).max(1)
     }
 }
@@ -202,4 +203,24 @@ fn tables(model: &Model, inference: &Inference, segment: &Segment) -> HashSet<Di
     });
     let lifted = segment.lifted.iter().filter(|lifted| picked.contains(lifted.input.as_str()));
     stored.map(|weight| weight.content).chain(lifted.map(|lifted| lifted.content)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shapes(dims: &[&[usize]]) -> Shapes {
+        Shapes(dims.iter().map(|dims| (String::new(), dims.to_vec())).collect())
+    }
+
+    #[test]
+    fn rows_of_other_lengths_are_told_apart_whatever_they_are() {
+        let text = shapes(&[&[4, 32], &[4, 32]]);
+        assert_eq!((text.batch(), text.sequence()), (4, 32));
+        let (small, large) = (shapes(&[&[1, 3, 32, 32]]), shapes(&[&[1, 3, 64, 64]]));
+        assert_ne!(small.sequence(), large.sequence());
+        let with_past = |past| shapes(&[&[1, 1], &[1, 2, past, 8]]).sequence();
+        assert_ne!(with_past(4), with_past(5));
+        assert_eq!(shapes(&[&[7]]).sequence(), 1);
+    }
 }
