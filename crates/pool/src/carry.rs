@@ -104,7 +104,7 @@ impl Carried<'_> {
             })?;
             let (model, values) = self.route(model, wanted);
             let is_shared = model.shared.is_some();
-            if let Some(reason) = self.scheduler.refusal(&model, choice) {
+            if let Some(reason) = self.scheduler.refusal(wanted, &model) {
                 if is_shared {
                     self.alone = true;
                     continue;

@@ -37,8 +37,8 @@ pub(crate) enum Load {
     Needed(Duration),
     /// There is no room until something that runs there has finished.
     NoRoom,
-    /// It can never be there: it is larger than what the device may hold.
-    TooLarge,
+    /// It cannot be there: it is larger than what the device may hold, or the device has said no.
+    Refused,
 }
 
 /// What to do for a group.
@@ -59,18 +59,18 @@ const UNMEASURED: Duration = Duration::from_millis(50);
 
 /// Decides for a group in which so many requests wait.
 pub(crate) fn place(waiting: usize, devices: &[View]) -> Decision {
-    if devices.iter().all(|device| device.load == Load::TooLarge) {
+    if devices.iter().all(|device| device.load == Load::Refused) {
         return Decision::Refuse;
     }
     // Nobody but those that failed under it: then one of them it is.
-    let avoid = devices.iter().any(|device| !device.avoided && device.load != Load::TooLarge);
+    let avoid = devices.iter().any(|device| !device.avoided && device.load != Load::Refused);
     let counts = |device: &View| !(avoid && device.avoided);
     let assumed = devices.iter().filter_map(|device| device.run).min().unwrap_or(UNMEASURED);
     let run = |device: &View| device.run.unwrap_or(assumed);
     let cost = |device: &View| match device.load {
         Load::Ready => Some(run(device)),
         Load::Needed(load) => Some(load + run(device)),
-        Load::Coming(_) | Load::NoRoom | Load::TooLarge => None,
+        Load::Coming(_) | Load::NoRoom | Load::Refused => None,
     };
     let candidates = devices.iter().enumerate().filter(|(_, device)| device.free && counts(device));
     let candidates = candidates.filter_map(|(index, device)| Some((index, device, cost(device)?)));
@@ -86,7 +86,7 @@ pub(crate) fn place(waiting: usize, devices: &[View]) -> Decision {
             let coming = match device.load {
                 Load::Ready => Duration::ZERO,
                 Load::Coming(left) => left,
-                Load::Needed(_) | Load::NoRoom | Load::TooLarge => return None,
+                Load::Needed(_) | Load::NoRoom | Load::Refused => return None,
             };
             let parallel = device.parallel.max(1);
             let busy = run(device).mul_f64(device.in_flight as f64 / parallel as f64);
@@ -171,8 +171,8 @@ mod tests {
             ("the less busy of equals", 1, &[busy(20, 1), ready(20)], Decision::Run(1)),
             ("nobody is free", 5, &[busy(20, 2), busy(20, 2)], Decision::Wait),
             ("no device at all is refused by nobody", 1, &[device(Load::NoRoom)], Decision::Wait),
-            ("larger than all", 1, &[device(Load::TooLarge)], Decision::Refuse),
-            ("larger than one", 1, &[device(Load::TooLarge), unloaded(9)], Decision::Load(1)),
+            ("refused by all", 1, &[device(Load::Refused)], Decision::Refuse),
+            ("refused by one", 1, &[device(Load::Refused), unloaded(9)], Decision::Load(1)),
             (
                 "what was not measured is tried",
                 1,

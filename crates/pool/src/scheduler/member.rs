@@ -269,7 +269,7 @@ impl Member {
             Some(loading) if loading.model.as_ref().is_some_and(|m| m.id == model.id) => {
                 Load::Coming(loading.expected.saturating_sub(now - loading.since))
             }
-            _ if model.bytes + SESSION_BYTES > self.options.memory_bytes => Load::TooLarge,
+            _ if !self.may_hold(model) => Load::Refused,
             // One at a time: the device would do one after the other in any case.
             Some(_) => Load::NoRoom,
             None if self.victims(model, waits, now).is_none() => Load::NoRoom,
@@ -284,6 +284,17 @@ impl Member {
             favoured: favours(model.kind, self.options.browser.as_deref()),
             avoided,
         }
+    }
+
+    /// Whether a model fits at all.
+    pub(crate) fn may_hold(&self, model: &Prepared) -> bool {
+        model.bytes + SESSION_BYTES <= self.options.memory_bytes
+    }
+
+    /// Whether it has a model, or will.
+    pub(crate) fn has_or_loads(&self, model: &Prepared) -> bool {
+        let coming = self.loading.as_ref().and_then(|loading| loading.model.as_ref());
+        self.loaded.contains_key(&model.id) || coming.is_some_and(|coming| coming.id == model.id)
     }
 
     /// What has to go for a model to fit, least recently used first; `None` if that is not
@@ -324,7 +335,7 @@ impl Member {
             |(id, held): (&SegmentId, &Held)| !waits(id) || now - held.at >= held.loaded.took * 2;
         self.loading.is_none()
             && !self.loaded.contains_key(&model.id)
-            && model.bytes + SESSION_BYTES <= self.options.memory_bytes
+            && self.may_hold(model)
             && self.loaded.iter().all(worth)
     }
 

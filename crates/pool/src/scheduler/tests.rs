@@ -257,6 +257,57 @@ async fn that_a_model_cannot_be_loaded_is_remembered_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_load_that_one_device_refuses_costs_those_who_wait_for_another_nothing() {
+    for kind in [ErrorKind::Memory, ErrorKind::Device] {
+        let working = Scripted::with("working", true, Duration::from_millis(1));
+        let scene = Scene::new(&[&working]);
+        scene.run(&request(1, 0.0)).await.unwrap();
+        // With so many waiting, it pays to load the model here too.
+        let weak = Scripted::new("weak").loads([Deed::Fail(kind); 9]);
+        scene.attach(&weak, 1);
+        let requests: Vec<_> = (0u16..900).map(|value| request(1, value.into())).collect();
+        let answers = join_all(requests.iter().map(|request| scene.run(request))).await;
+        for (value, answer) in (0u16..900).zip(&answers) {
+            assert!(is_right(answer.as_ref().unwrap(), value.into()), "{kind}");
+        }
+        assert_eq!(loads(&weak), 1, "it is not asked again and again");
+        assert!(scene.is_clean());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_is_given_up_when_a_second_device_refuses_it() {
+    let devices =
+        ["a", "b", "c"].map(|name| Scripted::new(name).loads([Deed::Fail(ErrorKind::Memory); 9]));
+    let scene = Scene::new(&devices.each_ref());
+    let error = scene.run(&request(1, 1.0)).await.unwrap_err();
+    assert!(matches!(error, RunError::NoDevice(_)), "{error}");
+    assert_eq!(devices.each_ref().map(loads), [1, 1, 0]);
+    // One that comes later and can does not help: two have said no.
+    scene.attach(&Scripted::new("d"), 1);
+    assert!(scene.run(&request(1, 1.0)).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_only_device_refused_is_tried_on_one_that_comes_later() {
+    let weak = Scripted::new("weak").loads([Deed::Fail(ErrorKind::Memory); 9]);
+    let scene = Scene::new(&[&weak]);
+    assert!(scene.run(&request(1, 1.0)).await.is_err());
+    scene.attach(&Scripted::new("strong"), 1);
+    assert!(is_right(&scene.run(&request(1, 1.0)).await.unwrap(), 1.0));
+    assert_eq!(loads(&weak), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_takes_its_devices_along_while_it_loads_is_given_up() {
+    let devices = ["a", "b", "c", "d"].map(|name| Scripted::new(name).loads([Deed::Go]));
+    let scene = Scene::new(&devices.each_ref());
+    let error = scene.run(&request(1, 1.0)).await.unwrap_err();
+    assert!(matches!(error, RunError::NoDevice(_)), "{error}");
+    assert_eq!(devices.each_ref().map(loads), [1, 1, 1, 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_load_that_is_lost_is_tried_again_but_not_for_ever() {
     let device = Scripted::new("a").loads([Deed::Fail(ErrorKind::Timeout); 2]);
     let scene = Scene::new(&[&device]);
