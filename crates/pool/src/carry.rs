@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use holdfast_devices::{DeviceError, ErrorKind, Loaded};
+use holdfast_devices::{ErrorKind, Loaded};
 use tokio::time::Instant;
 
 use crate::choice::Choice;
@@ -16,7 +16,8 @@ use crate::program::Answered;
 use crate::request::{Answer, Failure, PassedOver, Request, RunError};
 use crate::route::Prepared;
 use crate::scheduler::Scheduler;
-use crate::scheduler::member::{Health, MemberId};
+use crate::scheduler::fault::{Failed, Fault};
+use crate::scheduler::member::MemberId;
 use crate::scheduler::queue::Wanted;
 use crate::scheduler::together::run_alone;
 use crate::scheduler::turn::{Granted, Lease, Turn, Used};
@@ -38,8 +39,12 @@ pub(crate) trait Ways: Sync {
     fn saw(&self, sighting: Sighting);
 }
 
-/// Devices that may fail under a request.
+/// Devices that a request may take down.
 const STRIKES: usize = 3;
+
+/// How often a request may find that what it needs is gone. It has no part in that, but there may
+/// be a device that never keeps what it loads.
+const FALSE_STARTS: usize = 16;
 
 /// Carries a request to its end. `arrival` is its number.
 pub(crate) async fn carry(
@@ -53,6 +58,8 @@ pub(crate) async fn carry(
         request,
         arrival,
         failed_on: Vec::new(),
+        strikes: 0,
+        false_starts: 0,
         queued: Duration::ZERO,
         spent: Duration::ZERO,
         alone: false,
@@ -81,6 +88,10 @@ struct Carried<'a> {
     request: &'a Request,
     arrival: u64,
     failed_on: Vec<Failure>,
+    /// Devices that were lost under it.
+    strikes: usize,
+    /// How often it could not begin.
+    false_starts: usize,
     /// How long it has waited for its turn.
     queued: Duration,
     /// How much of its deadline is gone.
@@ -95,7 +106,7 @@ impl Carried<'_> {
         let choice = wanted.choice;
         let order = (self.request.priority, self.arrival);
         let mut avoid: Option<MemberId> = None;
-        let (mut gone, mut refused) = (0, 0);
+        let mut refused = 0;
         loop {
             ways.ensure(wanted).await.map_err(Left::Choice)?;
             let model = ways.prepare(self.request, choice).await.map_err(|error| match error {
@@ -129,13 +140,9 @@ impl Carried<'_> {
                 }
                 Turn::Cannot(reason) => return Err(Left::Choice(reason)),
                 Turn::Wrong(error) => return Err(Left::Request(error.into())),
+                // It only waited, so however often that happens it says nothing about the request.
                 Turn::Gone => {
-                    gone += 1;
                     self.queued += since.elapsed();
-                    if gone >= STRIKES {
-                        let reason = format!("its devices went away {gone} times");
-                        return Err(Left::Choice(reason));
-                    }
                     continue;
                 }
             };
@@ -147,14 +154,14 @@ impl Carried<'_> {
                     return Ok(self.answer(&granted, since, answered, rows));
                 }
                 // Whether the model alone fails too, and what it says, is what counts.
-                Err(error) if is_shared && is_final(&error, &granted) => self.alone = true,
-                Err(error) => match self.failed(&granted, error)? {
+                Err(failed) if is_shared && is_final(&failed) => self.alone = true,
+                Err(failed) => match self.failed(&granted, failed)? {
                     After::Again(failed) => avoid = failed,
                     // A device that is there and says no is believed when a second one says so,
                     // or when there is no second one.
                     After::Refused(reason) => {
                         refused += 1;
-                        if refused >= self.scheduler.count(choice).min(2) {
+                        if refused >= self.scheduler.count(wanted).clamp(1, 2) {
                             return Err(Left::Choice(reason));
                         }
                         avoid = Some(granted.member);
@@ -184,14 +191,18 @@ impl Carried<'_> {
         if lease.granted.loaded_at > since {
             self.scheduler.progress(&format!("running on {}", lease.granted.device.info().name));
         }
-        let mut result = run_alone(&lease.granted, &self.request.inputs, left).await;
-        lease.used = match &mut result {
-            Ok((_, ran)) => Used::well(1, ran),
+        let result = match run_alone(&lease.granted, &self.request.inputs, left).await {
+            Ok((answered, mut ran)) => {
+                lease.used = Used::well(1, &mut ran);
+                Ok(answered)
+            }
             // That the caller has no more time says nothing about the device.
-            Err(error) if error.kind() == ErrorKind::Timeout && left.is_some() => Used::NotToSay,
-            Err(error) => Used::of(error, &lease.granted),
+            Err(error) if error.kind() == ErrorKind::Timeout && left.is_some() => {
+                Err(Failed { error, fault: Fault::Caller })
+            }
+            Err(error) => Err(lease.failed(error)),
         };
-        (lease.granted.clone(), None, result.map(|(answered, _)| answered))
+        (lease.granted.clone(), None, result)
     }
 
     /// What is left of the deadline.
@@ -200,29 +211,34 @@ impl Carried<'_> {
     }
 
     /// What to do after a run that failed.
-    fn failed(&mut self, granted: &Granted, error: DeviceError) -> Result<After, Left> {
-        let reason = explain(&error);
-        match error.kind() {
-            ErrorKind::Caller | ErrorKind::Cancelled => return Err(Left::Request(error.into())),
-            // The caller's own deadline has passed, wherever else it could run.
-            ErrorKind::Timeout if self.request.deadline.is_some() => {
-                return Err(Left::Request(error.into()));
-            }
-            ErrorKind::Memory => return Err(Left::Choice(reason)),
-            ErrorKind::Device if granted.steady => return Err(Left::Choice(reason)),
-            ErrorKind::Busy => return Ok(After::Again(None)),
-            ErrorKind::Device | ErrorKind::Timeout | ErrorKind::StateLost | ErrorKind::Protocol => {
-            }
+    fn failed(&mut self, granted: &Granted, failed: Failed) -> Result<After, Left> {
+        let Failed { error, fault } = failed;
+        // The caller's own deadline has passed, wherever else it could run.
+        let is_late = error.kind() == ErrorKind::Timeout && self.request.deadline.is_some();
+        if fault == Fault::Caller || is_late {
+            return Err(Left::Request(error.into()));
         }
-        let device = granted.device.info().name.clone();
+        if fault == Fault::Busy {
+            return Ok(After::Again(None));
+        }
+        let (device, reason) = (granted.device.info().name.clone(), explain(&error));
+        if fault == Fault::NotBegun {
+            self.false_starts += 1;
+            if self.false_starts >= FALSE_STARTS {
+                return Err(Left::Choice(format!("it could not begin there: {reason}")));
+            }
+            return Ok(After::Again(Some(granted.member)));
+        }
         self.failed_on.push(Failure { device, reason: reason.clone() });
-        if self.failed_on.len() >= STRIKES {
-            return Err(Left::Request(RunError::Failed(std::mem::take(&mut self.failed_on))));
+        if fault == Fault::Lost {
+            self.strikes += 1;
+            if self.strikes >= STRIKES {
+                return Err(Left::Request(RunError::Failed(std::mem::take(&mut self.failed_on))));
+            }
         }
         self.scheduler.state().account.failovers += 1;
-        let is_there = granted.device.health() != Health::Gone;
-        Ok(match error.kind() {
-            ErrorKind::Device if is_there => After::Refused(reason),
+        Ok(match fault {
+            Fault::Refused => After::Refused(reason),
             _ => After::Again(Some(granted.member)),
         })
     }
@@ -303,19 +319,11 @@ impl Carried<'_> {
     }
 }
 
-type Ran = Result<Answered, DeviceError>;
+type Ran = Result<Answered, Failed>;
 
 /// Whether asking again would end the same way.
-fn is_final(error: &DeviceError, granted: &Granted) -> bool {
-    match error.kind() {
-        ErrorKind::Caller | ErrorKind::Memory => true,
-        ErrorKind::Device => granted.steady,
-        ErrorKind::Cancelled
-        | ErrorKind::Timeout
-        | ErrorKind::Busy
-        | ErrorKind::StateLost
-        | ErrorKind::Protocol => false,
-    }
+fn is_final(failed: &Failed) -> bool {
+    failed.fault == Fault::Refused || failed.error.kind() == ErrorKind::Caller
 }
 
 /// What to do after a run that failed.

@@ -33,6 +33,8 @@ pub(crate) enum Deed {
     Succeed,
     /// It fails, and the device is still there.
     Fail(ErrorKind),
+    /// The device loses its engine under it, and is still there.
+    LoseEngine,
     /// The device goes under it.
     Go,
     /// It waits until the device is let go on.
@@ -98,6 +100,12 @@ impl Scripted {
         self
     }
 
+    /// It cannot be heard, and may come back.
+    pub(crate) fn away(self) -> Scripted {
+        self.state().health = Some(Health::Away);
+        self
+    }
+
     pub(crate) fn loads(self, deeds: impl IntoIterator<Item = Deed>) -> Scripted {
         self.state().loads.extend(deeds);
         self
@@ -146,6 +154,10 @@ impl Scripted {
                     self.lose();
                 }
                 Err(DeviceError::new(kind, "it was told to fail"))
+            }
+            Deed::LoseEngine => {
+                self.lose();
+                Err(DeviceError::new(ErrorKind::Device, "it was told to lose its engine"))
             }
             Deed::Go => {
                 self.go();

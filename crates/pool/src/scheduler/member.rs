@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use holdfast_devices::cpu::CpuEngine;
 use holdfast_devices::lane::Lane;
-use holdfast_devices::{Device, DeviceInfo, ErrorKind, Event, Loaded, ModelKind, SegmentId};
+use holdfast_devices::{Device, DeviceInfo, Event, Loaded, ModelKind, SegmentId};
 use holdfast_graph::Digest;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
+use super::fault::Fault;
 use super::load::LetGo;
 use super::queue::Wanted;
 use super::turn::{Granted, Used};
@@ -486,11 +487,6 @@ impl Member {
             && held.at == granted.loaded_at
         {
             held.in_use = held.in_use.saturating_sub(1);
-            if matches!(used, Used::Badly(ErrorKind::StateLost)) {
-                // The device does not say what is gone.
-                self.loaded.remove(id);
-                self.cache.clear();
-            }
         }
         match used {
             Used::Well { requests, steps, kept } => {
@@ -502,7 +498,7 @@ impl Member {
                 }
                 kept.iter().for_each(|kept| self.cache.add(kept, now));
             }
-            Used::Badly(kind) => self.failed(*kind, now),
+            Used::Badly(fault) => self.failed(*fault, now),
             Used::NotToSay => {}
         }
     }
@@ -520,10 +516,10 @@ impl Member {
     }
 
     /// Leaves the device alone for a while: 2ⁿ, at most 15 s.
-    pub(crate) fn failed(&mut self, kind: ErrorKind, now: Instant) {
+    pub(crate) fn failed(&mut self, fault: Fault, now: Instant) {
         self.failures += 1;
         // What was lost is loaded again at once, the first time.
-        let before = self.failures - u32::from(kind == ErrorKind::StateLost);
+        let before = self.failures - u32::from(fault == Fault::NotBegun);
         if before > 0 {
             let pause = FIRST_PAUSE.saturating_mul(1 << (before - 1).min(16));
             self.paused_until = Some(now + pause.min(LONGEST_PAUSE));

@@ -7,6 +7,7 @@
 
 mod alongside;
 pub(crate) mod crew;
+pub(crate) mod fault;
 mod load;
 pub(crate) mod member;
 pub(crate) mod proof;
@@ -104,10 +105,9 @@ impl Scheduler {
         self.shared.arrivals.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How many devices there are of a choice.
-    pub(crate) fn count(&self, choice: Choice) -> usize {
-        let state = self.state();
-        state.members.values().filter(|member| member.options.choice == choice).count()
+    /// How many devices there are for this.
+    pub(crate) fn count(&self, wanted: Wanted) -> usize {
+        self.state().members.values().filter(|member| member.serves(wanted)).count()
     }
 
     /// Why a model cannot be had, if that was found out lately.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use holdfast_devices::{DeviceError, ErrorKind, Loaded, SegmentId};
 use tokio::time::Instant;
 
+use super::fault::Fault;
 use super::load::LetGo;
 use super::member::{Health, Host, KindId, Member, MemberId, MemberOptions};
 use super::proof::{Gathered, Proofs};
@@ -430,7 +431,14 @@ impl State {
             }
             (kind, Some(member)) => {
                 member.loading = None;
-                member.failed(kind, now);
+                member.failed(
+                    match kind {
+                        ErrorKind::Busy => Fault::Busy,
+                        ErrorKind::StateLost => Fault::NotBegun,
+                        _ => Fault::Lost,
+                    },
+                    now,
+                );
                 let why = format!("{}: {reason}", member.info.name);
                 match member.options.steady {
                     true => self.refusals.say_no(model.id, choice, id, why, now),
