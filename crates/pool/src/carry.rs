@@ -26,7 +26,11 @@ use crate::values::Values;
 /// What a request needs before it can be put into the queue.
 pub(crate) trait Ways: Sync {
     /// Makes sure that there is a device; the error says why there is none.
-    fn ensure(&self, wanted: Wanted) -> impl Future<Output = Result<(), String>> + Send;
+    fn ensure(
+        &self,
+        wanted: Wanted,
+        patience: Patience,
+    ) -> impl Future<Output = Result<(), String>> + Send;
 
     /// The request's model for a choice: by way of what it shares with others, where it may.
     fn prepare(
@@ -38,6 +42,19 @@ pub(crate) trait Ways: Sync {
     /// Is told what ran for a request that was answered.
     fn saw(&self, sighting: Sighting);
 }
+
+/// What somebody does who wants a device while there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It asks for the first time: while what could be started is left alone because it failed,
+    /// it is told so.
+    Fresh,
+    /// It had a device and lost it, so it waits until another one is there.
+    Bereft,
+}
+
+/// How long a request waits for devices after it has lost one, however many are lost meanwhile.
+const BEREFT_LIMIT: Duration = Duration::from_secs(120);
 
 /// Devices that a request may take down.
 const STRIKES: usize = 3;
@@ -60,6 +77,7 @@ pub(crate) async fn carry(
         failed_on: Vec::new(),
         strikes: 0,
         false_starts: 0,
+        bereft_since: None,
         queued: Duration::ZERO,
         spent: Duration::ZERO,
         alone: false,
@@ -92,6 +110,8 @@ struct Carried<'a> {
     strikes: usize,
     /// How often it could not begin.
     false_starts: usize,
+    /// When it lost a device for the first time.
+    bereft_since: Option<Instant>,
     /// How long it has waited for its turn.
     queued: Duration,
     /// How much of its deadline is gone.
@@ -108,7 +128,7 @@ impl Carried<'_> {
         let mut avoid: Option<MemberId> = None;
         let mut refused = 0;
         loop {
-            ways.ensure(wanted).await.map_err(Left::Choice)?;
+            self.ensure(ways, wanted).await?;
             let model = ways.prepare(self.request, choice).await.map_err(|error| match error {
                 Unprepared::Choice(reason) => Left::Choice(reason),
                 Unprepared::Request(error) => Left::Request(error),
@@ -143,6 +163,7 @@ impl Carried<'_> {
                 // It only waited, so however often that happens it says nothing about the request.
                 Turn::Gone => {
                     self.queued += since.elapsed();
+                    self.bereft_since.get_or_insert_with(Instant::now);
                     continue;
                 }
             };
@@ -169,6 +190,24 @@ impl Carried<'_> {
                 },
             }
         }
+    }
+
+    /// Makes sure that there is a device. To wait for one again counts for the deadline.
+    async fn ensure(&mut self, ways: &impl Ways, wanted: Wanted) -> Result<(), Left> {
+        let patience = match self.bereft_since {
+            Some(since) if since.elapsed() < BEREFT_LIMIT => Patience::Bereft,
+            _ => Patience::Fresh,
+        };
+        let ensured = ways.ensure(wanted, patience);
+        let (Patience::Bereft, Some(left)) = (patience, self.left()) else {
+            return ensured.await.map_err(Left::Choice);
+        };
+        let asked = Instant::now();
+        let ensured = tokio::time::timeout(left, ensured).await;
+        self.queued += asked.elapsed();
+        self.spent += asked.elapsed();
+        let late = |_| Left::Request(RunError::Expired(self.queued));
+        ensured.map_err(late)?.map_err(Left::Choice)
     }
 
     /// The way to run its model, and what it computes on that way.
@@ -232,6 +271,7 @@ impl Carried<'_> {
         self.failed_on.push(Failure { device, reason: reason.clone() });
         if fault == Fault::Lost {
             self.strikes += 1;
+            self.bereft_since.get_or_insert_with(Instant::now);
             if self.strikes >= STRIKES {
                 return Err(Left::Request(RunError::Failed(std::mem::take(&mut self.failed_on))));
             }

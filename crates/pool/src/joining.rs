@@ -1,7 +1,8 @@
 //! Lanes that take part: each is measured before it takes work.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use holdfast_devices::Device;
 use holdfast_devices::lane::{Lane, Lanes};
@@ -23,12 +24,20 @@ pub(crate) struct Joining {
     calibrating: tokio::sync::Mutex<()>,
     /// Backends that somebody wants; lanes on others are left alone until somebody does.
     wanted: Mutex<HashSet<Backend>>,
+    /// What became of the measurements of lanes that are there, by their names.
+    failed: Mutex<HashMap<String, Vec<String>>>,
 }
+
+/// How often a lane is measured that fails at it. An engine may be lost then as at any other time.
+pub(crate) const MEASUREMENTS: usize = 3;
+
+/// How long one that failed is left alone, unless somebody needs it.
+const AGAIN: Duration = Duration::from_secs(1);
 
 impl Joining {
     pub(crate) fn new(lanes: Arc<Lanes>, scheduler: Scheduler, options: PoolOptions) -> Joining {
-        let (calibrating, wanted) = Default::default();
-        Joining { lanes, scheduler, options, calibrating, wanted }
+        let (calibrating, wanted, failed) = Default::default();
+        Joining { lanes, scheduler, options, calibrating, wanted, failed }
     }
 
     /// Measures a lane, if that was not done yet, and lets it take work.
@@ -36,10 +45,7 @@ impl Joining {
         {
             let _one_at_a_time = self.calibrating.lock().await;
             if lane.info().calibration.is_none() {
-                (self.options.progress)(&format!("measuring {}", lane.info().name));
-                lane.calibrate().await.map_err(|error| {
-                    format!("it failed its first measurement: {}", explain(&error))
-                })?;
+                self.measure(lane).await?;
             }
         }
         let member = MemberOptions {
@@ -57,6 +63,30 @@ impl Joining {
         Ok(())
     }
 
+    /// Measures a lane, unless it has failed at that too often.
+    async fn measure(&self, lane: &Lane) -> Result<(), String> {
+        let name = lane.info().name.clone();
+        if let Some(reasons) = lock(&self.failed).get(&name)
+            && reasons.len() >= MEASUREMENTS
+        {
+            return Err(reasons.join("; "));
+        }
+        (self.options.progress)(&format!("measuring {name}"));
+        let Err(error) = lane.calibrate().await else { return Ok(()) };
+        let reason = format!("{name} failed its first measurement: {}", explain(&error));
+        let there = self.lanes.all();
+        let mut failed = lock(&self.failed);
+        failed.retain(|name, _| there.iter().any(|lane| lane.info().name == *name));
+        failed.entry(name).or_default().push(reason.clone());
+        Err(reason)
+    }
+
+    /// Whether a lane that was not taken in may be another time.
+    fn may_come(&self, lane: &Lane) -> bool {
+        let failed = lock(&self.failed);
+        failed.get(&lane.info().name).is_none_or(|reasons| reasons.len() < MEASUREMENTS)
+    }
+
     /// From now on takes in every lane on a backend as it joins.
     pub(crate) fn want(self: &Arc<Joining>, backend: Backend) {
         if lock(&self.wanted).insert(backend) {
@@ -70,23 +100,22 @@ async fn take_in_all(joining: Weak<Joining>, backend: Backend) {
     let Some(mut changes) = joining.upgrade().map(|joining| joining.lanes.changes()) else {
         return;
     };
-    // Those that failed their measurement are not tried again.
-    let mut seen = HashSet::new();
     loop {
         changes.mark_unchanged();
-        {
+        let again = {
             let Some(joining) = joining.upgrade() else { return };
-            let all = joining.lanes.all();
-            seen.retain(|name| all.iter().any(|lane| lane.info().name == *name));
-            for lane in all.iter().filter(|lane| lane.backend() == backend && lane.is_connected()) {
-                if seen.insert(lane.info().name.clone()) {
+            let mut again = false;
+            for lane in joining.lanes.all() {
+                if lane.backend() == backend && lane.is_connected() && joining.may_come(&lane) {
                     // Whoever needs this very lane asks for it and hears why.
-                    let _ = joining.take_in(lane).await;
+                    again |= joining.take_in(&lane).await.is_err();
                 }
             }
-        }
-        if changes.changed().await.is_err() {
-            return;
+            again
+        };
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(AGAIN), if again => {}
         }
     }
 }

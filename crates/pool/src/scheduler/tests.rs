@@ -409,6 +409,37 @@ async fn a_request_that_only_waits_outlives_any_number_of_devices() {
     assert!(is_right(&answer, 2.0) && answer.failed_on.is_empty());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_request_that_lost_its_device_waits_for_the_next_one_and_a_new_one_does_not() {
+    let dying = Scripted::new("dying").runs([Deed::Go]);
+    let next = Scripted::new("next");
+    let scene = Scene::new(&[&dying]).restarting();
+    let (bereft, fresh) = (request(1, 1.0), request(1, 2.0));
+    let restart = async {
+        while scene.scheduler.state().account.failovers == 0 {
+            tokio::task::yield_now().await;
+        }
+        let told = scene.run(&fresh).await;
+        assert!(matches!(told, Err(RunError::NoDevice(_))), "{told:?}");
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        scene.attach(&next, 1);
+    };
+    let (answer, ()) = tokio::join!(scene.run(&bereft), restart);
+    assert!(is_right(&answer.unwrap(), 1.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_also_ends_the_wait_for_the_next_device() {
+    let dying = Scripted::new("dying").runs([Deed::Go]);
+    let scene = Scene::new(&[&dying]).restarting();
+    let mut asked = request(1, 1.0);
+    asked.deadline = Some(Duration::from_secs(3));
+    let since = Instant::now();
+    let error = scene.run(&asked).await.unwrap_err();
+    assert!(matches!(error, RunError::Expired(_)), "{error}");
+    assert_eq!(since.elapsed().as_secs(), 3);
+}
+
 /// Room for two models that have no weights.
 const TWO: u64 = 8 << 20;
 
