@@ -119,3 +119,101 @@ async fn take_in_all(joining: Weak<Joining>, backend: Backend) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use holdfast_devices::lane::{LaneOptions, Link};
+    use holdfast_models::Store;
+    use holdfast_wire::{
+        Assembler, BrowserInfo, ErrorKind, FromLane, Hello, MachineInfo, PROTOCOL_VERSION,
+        PowerInfo, StorageInfo, StorageKind, ToLane, WasmInfo, WebGpuInfo, WebNnInfo, split,
+    };
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    fn hello() -> Hello {
+        let nothing = || "scripted".to_owned();
+        Hello {
+            protocol: PROTOCOL_VERSION,
+            version: "1".to_owned(),
+            page: "page".to_owned(),
+            lane: 0,
+            backend: Backend::Wasm,
+            browser: BrowserInfo {
+                name: "Scripted".to_owned(),
+                version: "1".to_owned(),
+                platform: "Linux".to_owned(),
+                mobile: false,
+            },
+            machine: MachineInfo { cores: 2, memory_gib: None, cross_origin_isolated: true },
+            webgpu: WebGpuInfo::Missing { reason: nothing() },
+            webnn: WebNnInfo::Missing { reason: nothing() },
+            wasm: WasmInfo { simd: true, threads: 2, jspi: true },
+            storage: StorageInfo { kind: StorageKind::None, quota_bytes: None, used_bytes: 0 },
+            power: PowerInfo::FULL,
+            resume: None,
+        }
+    }
+
+    /// Joins with a lane that fails at all that it is asked, and counts what it is to load.
+    fn join_broken(lanes: &Arc<Lanes>) -> tokio::sync::watch::Receiver<usize> {
+        let (to_lane, mut heard) = mpsc::channel::<Bytes>(64);
+        let (said, from_lane) = mpsc::channel(64);
+        let link = Link { frame_bytes: 1 << 20, outgoing: to_lane, incoming: from_lane };
+        let lanes = lanes.clone();
+        tokio::spawn(async move { lanes.serve(link).await });
+        let (loads, count) = tokio::sync::watch::channel(0);
+        tokio::spawn(async move {
+            let mut number = 0;
+            let mut say = async |message: FromLane| {
+                number += 1;
+                for bytes in split(number, &message, &[]).unwrap().flatten() {
+                    let _ = said.send(Ok(bytes)).await;
+                }
+            };
+            say(FromLane::Hello(Box::new(hello()))).await;
+            let mut assembler = Assembler::<ToLane>::default();
+            while let Some(bytes) = heard.recv().await {
+                let request = match assembler.push(bytes).unwrap() {
+                    Some((ToLane::Load { request, .. }, _)) => {
+                        loads.send_modify(|count| *count += 1);
+                        request
+                    }
+                    Some((ToLane::Drop { request, .. } | ToLane::Unload { request, .. }, _)) => {
+                        request
+                    }
+                    _ => continue,
+                };
+                let (kind, message) = (ErrorKind::Device, "it was told to fail".to_owned());
+                say(FromLane::Error { request: Some(request), kind, message }).await;
+            }
+        });
+        count
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_that_fails_its_measurement_has_three_tries() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(Store::open(folder.path()).unwrap());
+        let lanes = Arc::new(Lanes::new(store, LaneOptions::default()));
+        let scheduler = Scheduler::new(1, Arc::new(|_| ()));
+        let joining =
+            Arc::new(Joining::new(lanes.clone(), scheduler.clone(), PoolOptions::default()));
+        let mut loads = join_broken(&lanes);
+        let lane = lanes.wait_for(|lane| lane.is_connected()).await;
+        let error = joining.take_in(&lane).await.unwrap_err();
+        assert!(error.contains("it was told to fail"), "{error}");
+        assert_eq!(*loads.borrow(), 1);
+        // Nobody asks for it again, but it is wanted.
+        joining.want(Backend::Wasm);
+        loads.wait_for(|loads| *loads == MEASUREMENTS).await.unwrap();
+        while joining.may_come(&lane) {
+            tokio::time::sleep(AGAIN).await;
+        }
+        let error = joining.take_in(&lane).await.unwrap_err();
+        assert_eq!(error.matches("it was told to fail").count(), MEASUREMENTS, "{error}");
+        assert_eq!(*loads.borrow(), MEASUREMENTS, "it is not measured a fourth time");
+    }
+}
