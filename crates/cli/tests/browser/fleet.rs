@@ -19,15 +19,16 @@ use holdfast_pool::{
 use holdfast_server::{Server, ServerOptions};
 use holdfast_testkit::{Builder, fixed};
 
-use crate::returning::{kill, send_signal};
+use crate::returning::{kill, try_signal};
 use crate::rig::{unpacked, within};
 
 /// A pool that starts browsers, and a model that adds an input to a large sum.
 struct Scene {
     pool: Arc<Pool>,
     _server: Server,
+    store: Arc<Store>,
     graph: StoredGraph,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 fn browsers() -> BrowserOptions {
@@ -49,11 +50,20 @@ impl Scene {
         let options = ServerOptions { address, ..ServerOptions::default() };
         let server = Server::start(pool.lanes().clone(), options).await.unwrap();
         pool.open_door(server.join_link());
-        let path = folder.path().join("slow.onnx");
-        std::fs::write(&path, encode(&model())).unwrap();
-        let imported = store.import(&path, &ImportOptions::default(), &mut |_| ()).unwrap();
-        let graph = imported.manifest.components[0].graph.clone();
-        Scene { pool, _server: server, graph, _folder: folder }
+        let graph = import(&store, folder.path(), PRODUCTS);
+        Scene { pool, _server: server, store, graph, folder }
+    }
+
+    /// Makes what is asked for take at least so long on this machine, by what it was seen to take.
+    async fn slow_down_to(&mut self, wanted: Duration) {
+        let mut fastest = wanted;
+        for value in 0..5 {
+            let answer = self.run(value, "wasm").await.unwrap();
+            fastest = fastest.min(answer.outcome.steps[0].run);
+        }
+        let times = wanted.as_secs_f64() / fastest.as_secs_f64().max(1e-6);
+        let products = (PRODUCTS as f64 * times).ceil() as usize;
+        self.graph = import(&self.store, self.folder.path(), products);
     }
 
     fn request(&self, value: u16, choices: &str) -> Request {
@@ -119,9 +129,17 @@ impl Scene {
 }
 
 const SIZE: usize = 128;
+const PRODUCTS: usize = 16;
 
-/// Sixteen products in a row with a matrix that changes nothing, so that it takes a while.
-fn model() -> holdfast_graph::Model {
+fn import(store: &Store, folder: &Path, products: usize) -> StoredGraph {
+    let path = folder.join(format!("slow-{products}.onnx"));
+    std::fs::write(&path, encode(&model(products))).unwrap();
+    let imported = store.import(&path, &ImportOptions::default(), &mut |_| ()).unwrap();
+    imported.manifest.components[0].graph.clone()
+}
+
+/// Products in a row with a matrix that changes nothing, so that it takes a while.
+fn model(products: usize) -> holdfast_graph::Model {
     let mut builder = Builder::new("slow", 0);
     builder.input("x", DataType::F32, &[fixed(SIZE), fixed(SIZE)]);
     let mut identity = vec![0f32; SIZE * SIZE];
@@ -129,7 +147,7 @@ fn model() -> holdfast_graph::Model {
     let identity = Tensor::from_slice(&[SIZE, SIZE], &identity).unwrap();
     let identity = builder.initializer("identity", &identity);
     let mut last = "x".to_owned();
-    for _ in 0..16 {
+    for _ in 0..products {
         last = builder.node("MatMul", &[&last, &identity], &[]);
     }
     let y = builder.node("Add", &[&last, "x"], &[]);
@@ -150,6 +168,8 @@ fn serving(fleet: &FleetMetrics) -> usize {
 async fn a_browser_that_is_killed_costs_no_answer_and_is_replaced() {
     let scene = Scene::new(BrowserOptions { min: 2, max: 2, lanes: 2, ..browsers() }).await;
     scene.until("two browsers", |fleet| serving(fleet) == 2).await;
+    // Lanes take part once somebody wants what they have.
+    scene.run_all(0..1).await;
     let four = async {
         while scene.pool.metrics().connections.by_backend.get("wasm") != Some(&4) {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -184,7 +204,9 @@ async fn a_browser_that_is_killed_costs_no_answer_and_is_replaced() {
     assert_eq!((after.started, after.restarts, after.most), (3, 1, 2));
     assert!(after.browsers.iter().all(|browser| browser.process != victim.process));
     let failed = after.events.iter().find(|event| event.what == ScalingStep::Fail).unwrap();
-    assert!(failed.why.contains("signal 9"), "{}", failed.why);
+    // Its tab goes with it, and may be seen to have gone first.
+    let is_told = ["signal 9", "its tab crashed"].iter().any(|why| failed.why.contains(why));
+    assert!(is_told, "{}", failed.why);
     scene.run_all(0..8).await;
     scene.close(&[before, after]).await;
 }
@@ -193,18 +215,17 @@ async fn a_browser_that_is_killed_costs_no_answer_and_is_replaced() {
 async fn the_fleet_grows_while_work_waits_and_shrinks_when_there_is_none() {
     let idle = Duration::from_secs(4);
     let options = BrowserOptions { max: 2, idle, ..browsers() };
-    let scene = Scene::new(options).await;
+    let mut scene = Scene::new(options).await;
     assert_eq!(scene.fleet().started, 0, "nobody has asked for one");
     scene.run_all(0..1).await;
     let one = scene.fleet();
     assert_eq!((one.started, serving(&one)), (1, 1), "one request is no reason for a second one");
 
-    // More each time: a fast machine answers any fixed number before they have waited for long.
+    // So many of these wait for longer than the fleet's patience, on any machine.
+    scene.slow_down_to(Duration::from_millis(20)).await;
     let load = async {
-        let mut count = 64;
         while serving(&scene.fleet()) < 2 {
-            scene.run_all(0..count).await;
-            count = (count * 2).min(1024);
+            scene.run_all(0..64).await;
         }
     };
     within("a second browser", load).await;
@@ -261,8 +282,8 @@ fn signal_renderers(browser: u32, signal: &str) {
         };
         let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let is_renderer = String::from_utf8_lossy(&command).contains("--type=renderer");
-        if is_renderer && descends(pid, browser) {
-            send_signal(pid, signal);
+        // Browsers keep renderers in store, and end them as they like.
+        if is_renderer && descends(pid, browser) && try_signal(pid, signal) {
             found += 1;
         }
     }
