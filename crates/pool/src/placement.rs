@@ -20,6 +20,8 @@ pub(crate) struct View {
     pub(crate) in_flight: usize,
     /// How many it really runs at once.
     pub(crate) parallel: usize,
+    /// How much of what it could do it offers, above 0 and up to 1. What it takes is the dearer.
+    pub(crate) share: f64,
     /// Whether it is what such a model usually runs best on.
     pub(crate) favoured: bool,
     /// Whether it has just failed under the request that is next.
@@ -57,6 +59,9 @@ pub(crate) enum Decision {
 /// Assumed of a run before anything was measured.
 const UNMEASURED: Duration = Duration::from_millis(50);
 
+/// The least that counts: what offers next to nothing is not worse than that.
+const LEAST_SHARE: f64 = 0.01;
+
 /// Decides for a group in which so many requests wait.
 pub(crate) fn place(waiting: usize, devices: &[View]) -> Decision {
     if devices.iter().all(|device| device.load == Load::Refused) {
@@ -66,7 +71,9 @@ pub(crate) fn place(waiting: usize, devices: &[View]) -> Decision {
     let avoid = devices.iter().any(|device| !device.avoided && device.load != Load::Refused);
     let counts = |device: &View| !(avoid && device.avoided);
     let assumed = devices.iter().filter_map(|device| device.run).min().unwrap_or(UNMEASURED);
-    let run = |device: &View| device.run.unwrap_or(assumed);
+    // A device that wants to do a half of the work is taken for half as fast.
+    let dearer = |device: &View| 1.0 / device.share.clamp(LEAST_SHARE, 1.0);
+    let run = |device: &View| device.run.unwrap_or(assumed).mul_f64(dearer(device));
     let cost = |device: &View| match device.load {
         Load::Ready => Some(run(device)),
         Load::Needed(load) => Some(load + run(device)),
@@ -133,6 +140,7 @@ mod tests {
             free: true,
             in_flight: 0,
             parallel: 1,
+            share: 1.0,
             favoured: false,
             avoided: false,
         }
@@ -155,6 +163,7 @@ mod tests {
         let coming = |left| device(Load::Coming(ms(left)));
         let avoided = |view: View| View { avoided: true, ..view };
         let favoured = |view: View| View { favoured: true, ..view };
+        let sparing = |view: View| View { share: 0.25, ..view };
         let cases: &[(&str, usize, &[View], Decision)] = &[
             ("where it is loaded", 1, &[unloaded(100), ready(20)], Decision::Run(1)),
             ("nobody has it: one loads", 1, &[unloaded(100)], Decision::Load(0)),
@@ -169,6 +178,11 @@ mod tests {
             ("the slow one waits for the fast one", 1, &[ready(200), busy(20, 2)], Decision::Wait),
             ("a long queue needs the slow one", 12, &[ready(200), busy(20, 2)], Decision::Run(0)),
             ("the less busy of equals", 1, &[busy(20, 1), ready(20)], Decision::Run(1)),
+            ("the one that offers all", 1, &[sparing(ready(20)), ready(30)], Decision::Run(1)),
+            ("one that spares itself waits", 2, &[sparing(ready(20)), busy(20, 1)], Decision::Wait),
+            ("until much waits", 9, &[sparing(ready(20)), busy(20, 1)], Decision::Run(0)),
+            ("it does not load for it", 9, &[sparing(unloaded(90)), ready(20)], Decision::Run(1)),
+            ("and helps if it is alone", 1, &[sparing(ready(20))], Decision::Run(0)),
             ("nobody is free", 5, &[busy(20, 2), busy(20, 2)], Decision::Wait),
             ("no device at all is refused by nobody", 1, &[device(Load::NoRoom)], Decision::Wait),
             ("refused by all", 1, &[device(Load::Refused)], Decision::Refuse),

@@ -123,7 +123,7 @@ pub(crate) struct Member {
     pub(crate) loading: Option<Loading>,
     pub(crate) health: Health,
     /// How much of what it could do it offers.
-    share: f64,
+    pub(crate) share: f64,
     /// Whether it is given nothing more, because it is about to be closed.
     pub(crate) withdrawn: bool,
     /// Requests that it answered.
@@ -173,7 +173,7 @@ impl Member {
             computing: HashMap::new(),
             events: device.events(),
             health: device.health(),
-            share: device.share(),
+            share: offered(device.as_ref()),
             withdrawn: false,
             answered: 0,
             used_at: Instant::now(),
@@ -212,7 +212,7 @@ impl Member {
             }
         }
         self.health = self.device.health();
-        self.share = self.device.share();
+        self.share = offered(self.device.as_ref());
     }
 
     /// Whether it is in this page.
@@ -282,6 +282,7 @@ impl Member {
             free: self.is_free(now),
             in_flight: self.in_flight,
             parallel: self.options.parallel,
+            share: self.share,
             favoured: favours(model.kind, self.options.browser.as_deref()),
             avoided,
         }
@@ -572,11 +573,16 @@ impl Member {
     }
 }
 
+/// How much of what it could do a device offers. What is no number offers nothing.
+fn offered(device: &dyn Host) -> f64 {
+    let share = device.share();
+    if share > 0.0 { share.min(1.0) } else { 0.0 }
+}
+
 /// Slots of a device that offers only a part of what it could do: at least one, unless that is
 /// nothing.
 fn shared(slots: usize, share: f64) -> usize {
-    // What is no number offers nothing.
-    (slots as f64 * share.clamp(0.0, 1.0)).ceil() as usize
+    (slots as f64 * share).ceil() as usize
 }
 
 /// A moving average.
@@ -606,10 +612,24 @@ mod tests {
 
     #[test]
     fn a_share_lowers_the_slots_and_nothing_is_nothing() {
-        let cases =
-            [(2, 1.0, 2), (2, 0.5, 1), (2, 0.1, 1), (2, 0.0, 0), (4, 0.5, 2), (2, f64::NAN, 0)];
+        let cases = [
+            (2, 1.0, 2),
+            (2, 0.5, 1),
+            (2, 0.1, 1),
+            (2, 0.0, 0),
+            (4, 0.5, 2),
+            (2, 7.0, 2),
+            (2, -1.0, 0),
+            (2, f64::NAN, 0),
+        ];
         for (slots, share, expected) in cases {
-            assert_eq!(shared(slots, share), expected, "{slots} slots, a share of {share}");
+            let device = crate::scripted::Scripted::new("a");
+            device.offers(share);
+            assert_eq!(
+                shared(slots, offered(&device)),
+                expected,
+                "{slots} slots, a share of {share}"
+            );
         }
     }
 }
