@@ -87,7 +87,11 @@ impl Scene {
 
     /// Asks for all of these at once. All answers have to be right.
     async fn run_all(&self, values: std::ops::Range<u16>) -> Vec<Answer> {
-        let runs = values.clone().map(|value| self.run(value, "wasm"));
+        self.run_all_on("wasm", values).await
+    }
+
+    async fn run_all_on(&self, choices: &str, values: std::ops::Range<u16>) -> Vec<Answer> {
+        let runs = values.clone().map(|value| self.run(value, choices));
         let answers: Vec<Answer> = join_all(runs).await.into_iter().map(Result::unwrap).collect();
         for (value, answer) in values.zip(&answers) {
             assert!(is_right(answer, value), "{value}");
@@ -185,7 +189,7 @@ async fn a_browser_that_is_killed_costs_no_answer_and_is_replaced() {
 
     // Its pages stand still before it gets more, so what it takes is in flight when it is killed,
     // however fast the machine is.
-    signal_renderers(process, "-STOP");
+    signal(process, "renderer", "-STOP");
     let killing = async {
         let is_at_work = || {
             let devices = scene.pool.metrics().devices;
@@ -265,7 +269,7 @@ async fn a_crashed_tab_is_replaced_although_its_browser_lives() {
     scene.run_all(0..4).await;
     let before = scene.fleet();
     let browser = before.browsers[0].process.unwrap();
-    signal_renderers(browser, "-KILL");
+    signal(browser, "renderer", "-KILL");
     let after = scene.until("another browser", |fleet| fleet.restarts == 1).await;
     let failed = after.events.iter().find(|event| event.what == ScalingStep::Fail).unwrap();
     assert!(failed.why.contains("its tab crashed"), "{}", failed.why);
@@ -273,21 +277,50 @@ async fn a_crashed_tab_is_replaced_although_its_browser_lives() {
     scene.close(&[before]).await;
 }
 
-/// Sends a signal to the processes that the pages of a browser run in.
-fn signal_renderers(browser: u32, signal: &str) {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_gpu_costs_the_requests_that_were_on_it_no_answer() {
+    let scene = Scene::new(browsers()).await;
+    scene.run_all_on("webgpu", 0..1).await;
+    let before = scene.fleet();
+    let browser = before.browsers[0].process.unwrap();
+    // Its GPU stands still before it gets more, so what it takes is in flight when that is lost.
+    signal(browser, "gpu-process", "-STOP");
+    let losing = async {
+        let at_work = || {
+            let devices = scene.pool.metrics().devices;
+            devices.iter().any(|device| device.backend == "webgpu" && device.in_flight > 0)
+        };
+        while !at_work() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        signal(browser, "gpu-process", "-KILL");
+    };
+    let (answers, ()) =
+        tokio::join!(scene.run_all_on("webgpu", 1..9), within("the GPU to be at work", losing));
+    // There is one lane only: the very one that lost its GPU has answered.
+    assert!(answers.iter().all(|answer| answer.passed_over.is_empty()));
+    assert!(answers.iter().any(|answer| !answer.failed_on.is_empty()));
+    let after = scene.fleet();
+    assert_eq!((after.started, after.restarts), (1, 0));
+    scene.close(&[before]).await;
+}
+
+/// Sends a signal to the processes of a browser that have a role.
+fn signal(browser: u32, role: &str, signal: &str) {
+    let role = format!("--type={role}");
     let mut found = 0;
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
         let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let is_renderer = String::from_utf8_lossy(&command).contains("--type=renderer");
+        let has_role = String::from_utf8_lossy(&command).contains(&role);
         // Browsers keep renderers in store, and end them as they like.
-        if is_renderer && descends(pid, browser) && try_signal(pid, signal) {
+        if has_role && descends(pid, browser) && try_signal(pid, signal) {
             found += 1;
         }
     }
-    assert!(found > 0, "the browser has no renderer");
+    assert!(found > 0, "the browser has no process with {role}");
 }
 
 fn descends(pid: u32, ancestor: u32) -> bool {
