@@ -1,6 +1,6 @@
 //! L1: whatever breaks, every request gets its right answer, and nothing is left behind.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,11 +18,12 @@ use crate::record::{Goal, Record};
 const REQUESTS: usize = 2000;
 const AT_ONCE: usize = 8;
 const EVERY: Duration = Duration::from_secs(15);
+const LANES: usize = 2;
 /// Different inputs for each model, so that answers that were mixed up show.
 const INPUTS: usize = 16;
 const TOLERANCE: f64 = 1e-3;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     BrowserKilled,
     TabCrashed,
@@ -33,6 +34,16 @@ enum Fault {
 
 const FAULTS: [Fault; 5] =
     [Fault::BrowserKilled, Fault::TabCrashed, Fault::EngineHung, Fault::GpuLost, Fault::SocketCut];
+
+/// When a request is asked at the earliest: all of them last for a little over two rounds of faults,
+/// however fast the machine is.
+fn due(number: usize) -> Duration {
+    let rounds = EVERY * 2 * FAULTS.len() as u32 + EVERY / 2;
+    rounds.mul_f64(number as f64 / REQUESTS as f64)
+}
+
+/// How often each kind of fault struck.
+type Struck = Arc<std::sync::Mutex<BTreeMap<Fault, usize>>>;
 
 #[derive(Default)]
 struct Tally {
@@ -47,7 +58,7 @@ pub(super) fn run(record: &mut Record) -> Result<()> {
 }
 
 async fn measure(record: &mut Record) -> Result<()> {
-    let fleet = Arc::new(Fleet::start().await?);
+    let fleet = Arc::new(Fleet::start(LANES).await?);
     let cases = Arc::new(cases(&fleet).await?);
     let (tally, next) = (Arc::new(Tally::default()), Arc::new(AtomicUsize::new(0)));
     let started = Instant::now();
@@ -61,6 +72,7 @@ async fn measure(record: &mut Record) -> Result<()> {
                     if number >= REQUESTS {
                         return;
                     }
+                    tokio::time::sleep_until((started + due(number)).into()).await;
                     let (request, expected) = &cases[number % cases.len()];
                     tally.note(number, fleet.pool.run(request).await, expected);
                 }
@@ -69,14 +81,14 @@ async fn measure(record: &mut Record) -> Result<()> {
         .collect();
     let seen = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
     let watching = tokio::spawn(watch(fleet.clone(), seen.clone()));
-    let struck = Arc::new(AtomicUsize::new(0));
+    let struck = Struck::default();
     let faults = tokio::spawn(break_things(fleet.clone(), next.clone(), struck.clone()));
     for worker in workers {
         worker.await?;
     }
     let took = started.elapsed();
     faults.abort();
-    let struck = struck.load(Ordering::Relaxed);
+    let struck = struck.lock().map(|struck| struck.clone()).unwrap_or_default();
     watching.abort();
     let metrics = fleet.pool.metrics();
     fleet.pool.close().await;
@@ -86,7 +98,7 @@ async fn measure(record: &mut Record) -> Result<()> {
 
     let count = |count: &AtomicUsize| count.load(Ordering::Relaxed) as f64;
     let peer = format!(
-        "{REQUESTS} requests in {:.0} s, a fault every {} s ({struck} struck); {} browsers \
+        "{REQUESTS} requests in {:.0} s, a fault every {} s ({struck:?} struck); {} browsers \
          started, {} replaced, {} requests went on elsewhere",
         took.as_secs_f64(),
         EVERY.as_secs(),
@@ -97,6 +109,9 @@ async fn measure(record: &mut Record) -> Result<()> {
     let mut add = |id: &str, what: &str, value: f64, unit: &str, goal| {
         record.add(id, what, value, unit, &peer, goal);
     };
+    // What did not happen was not survived.
+    let (kinds, what) = (struck.len() as f64, "kinds of faults that struck");
+    add("L1.faults", what, kinds, "kinds", Goal::AtLeast(FAULTS.len() as f64));
     let all = REQUESTS as f64;
     add("L1.right", "right answers", count(&tally.right), "requests", Goal::AtLeast(all));
     add("L1.lost", "requests without an answer", count(&tally.lost), "requests", Goal::AtMost(0.0));
@@ -149,7 +164,7 @@ async fn cases(fleet: &Fleet) -> Result<Vec<(Request, Tensor)>> {
 }
 
 /// Breaks one thing after the other until the last request was asked, and counts them.
-async fn break_things(fleet: Arc<Fleet>, next: Arc<AtomicUsize>, struck: Arc<AtomicUsize>) {
+async fn break_things(fleet: Arc<Fleet>, next: Arc<AtomicUsize>, struck: Struck) {
     for (turn, fault) in FAULTS.into_iter().cycle().enumerate() {
         tokio::time::sleep(EVERY).await;
         if next.load(Ordering::Relaxed) >= REQUESTS {
@@ -158,7 +173,9 @@ async fn break_things(fleet: Arc<Fleet>, next: Arc<AtomicUsize>, struck: Arc<Ato
         match strike(&fleet, fault, turn).await {
             Ok(()) => {
                 println!("{fault:?}");
-                struck.fetch_add(1, Ordering::Relaxed);
+                if let Ok(mut struck) = struck.lock() {
+                    *struck.entry(fault).or_default() += 1;
+                }
             }
             Err(error) => println!("{fault:?} did not happen: {error:#}"),
         }
@@ -173,8 +190,8 @@ async fn strike(fleet: &Fleet, fault: Fault, turn: usize) -> Result<()> {
     let process = victim.process.context("it does not run")?;
     match fault {
         Fault::BrowserKilled => kill(process),
-        Fault::TabCrashed => of_role(process, "renderer")?.into_iter().try_for_each(kill),
-        Fault::GpuLost => of_role(process, "gpu-process")?.into_iter().try_for_each(kill),
+        Fault::TabCrashed => kill_all(of_role(process, "renderer")?),
+        Fault::GpuLost => kill_all(of_role(process, "gpu-process")?),
         Fault::EngineHung => {
             let profile = victim.profile.as_ref().context("it has no profile")?;
             let devtools = DevTools::connect(Path::new(profile)).await?;
@@ -189,6 +206,13 @@ async fn strike(fleet: &Fleet, fault: Fault, turn: usize) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// Some of them may end just then by themselves; that there is none is no fault that struck.
+fn kill_all(processes: Vec<u32>) -> Result<()> {
+    let killed = processes.into_iter().map(kill).filter(Result::is_ok).count();
+    anyhow::ensure!(killed > 0, "there is no such process");
+    Ok(())
 }
 
 /// Takes note of all profiles that there are.

@@ -25,8 +25,8 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    /// Two packaged browsers with a lane on each backend, on a line that can be cut.
-    pub(super) async fn start() -> Result<Fleet> {
+    /// Two packaged browsers with so many lanes on each backend, on a line that can be cut.
+    pub(super) async fn start(lanes: usize) -> Result<Fleet> {
         let folder = tempfile::tempdir()?;
         let store = Arc::new(Store::open(folder.path().join("home"))?);
         let cache = std::env::current_exe()?.with_file_name("browser-cache");
@@ -35,6 +35,7 @@ impl Fleet {
             kinds: vec![Kind::Packaged],
             min: 2,
             max: 2,
+            lanes,
             // A browser whose GPU process keeps dying gives up on it. Here they die by our hand.
             extra_arguments: [
                 holdfast_devtools::ARGUMENT,

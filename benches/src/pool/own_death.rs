@@ -74,7 +74,7 @@ pub(super) fn run(record: &mut Record) -> Result<()> {
 pub(crate) fn work() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let fleet = Fleet::start().await?;
+        let fleet = Fleet::start(1).await?;
         let request = fleet.request(&fleet.tiny_bert()?, (16, 250), 1, "wasm")?;
         let serving = || {
             let browsers = fleet.pool.metrics().fleet.browsers;

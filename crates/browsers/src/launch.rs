@@ -9,6 +9,7 @@ use crate::display::Display;
 use crate::error::BrowserError;
 use crate::guard::Order;
 use crate::installed::{Installed, Kind};
+use crate::owner::{self, Owner};
 use crate::{chromium, firefox, start_page, webkit};
 
 /// A browser to start, on what, and how. It cannot be printed, because the link has a token.
@@ -82,7 +83,7 @@ impl Launch {
         }
         let display = (needs_display && self.headless).then(|| profile.join("display").into());
         let remove = match &folder {
-            Folder::Private(folder) => folder.path().to_owned(),
+            Folder::Private { folder, .. } => folder.path().to_owned(),
             Folder::Kept(folder) => folder.join(start_page::FILE_NAME),
         };
         let order = Order {
@@ -93,7 +94,7 @@ impl Launch {
             display,
         };
         let browser = Browser::start(self.browser, &self.guard, profile, &order).await?;
-        // From here on the guard removes it.
+        // From here on the guard owns it, and removes it.
         folder.hand_over();
         Ok(browser)
     }
@@ -138,7 +139,7 @@ impl GuardCommand {
 
 /// A profile folder that is there.
 enum Folder {
-    Private(tempfile::TempDir),
+    Private { folder: tempfile::TempDir, _owner: Owner },
     Kept(PathBuf),
 }
 
@@ -146,10 +147,7 @@ impl Folder {
     fn make(profile: &Profile) -> Result<Folder, BrowserError> {
         match profile {
             // Made so that only its owner can look into it.
-            Profile::Private => tempfile::Builder::new()
-                .prefix("holdfast-browser-")
-                .tempdir()
-                .map(Folder::Private)
+            Profile::Private => Folder::make_private()
                 .map_err(|source| BrowserError::Profile { folder: std::env::temp_dir(), source }),
             Profile::Keep(folder) => make_private_folder(folder)
                 .map(Folder::Kept)
@@ -157,15 +155,22 @@ impl Folder {
         }
     }
 
+    fn make_private() -> io::Result<Folder> {
+        owner::sweep(&std::env::temp_dir());
+        let folder = tempfile::Builder::new().prefix(owner::PREFIX).tempdir()?;
+        let owner = Owner::of_new(folder.path())?;
+        Ok(Folder::Private { folder, _owner: owner })
+    }
+
     fn path(&self) -> &Path {
         match self {
-            Folder::Private(folder) => folder.path(),
+            Folder::Private { folder, .. } => folder.path(),
             Folder::Kept(folder) => folder,
         }
     }
 
     fn hand_over(self) {
-        if let Folder::Private(folder) = self {
+        if let Folder::Private { folder, .. } = self {
             let _ = folder.keep();
         }
     }

@@ -39,6 +39,7 @@ mod installed;
 mod launch;
 #[cfg(unix)]
 mod orphan;
+mod owner;
 mod packaged;
 mod places;
 mod processes;

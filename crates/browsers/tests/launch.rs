@@ -74,6 +74,21 @@ async fn dropping_it_ends_it_as_closing_does() {
 }
 
 #[tokio::test]
+async fn a_launch_removes_what_a_killed_one_left_and_nothing_that_is_in_use() {
+    let _turn = one_at_a_time().await;
+    let server = PageServer::start();
+    let browser = launch(&server.link()).start().await.unwrap();
+    browser.while_running(server.opened()).await.unwrap();
+    let left = tempfile::Builder::new().prefix("holdfast-browser-").tempdir().unwrap().keep();
+    std::fs::write(left.join("holdfast-owner"), "").unwrap();
+    // How the next one ends does not matter.
+    let _ = support::bad_browser("exits-at-once.sh").start().await;
+    assert!(!left.exists());
+    assert!(browser.profile().join("holdfast-owner").exists());
+    browser.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_kept_profile_stays_and_still_has_what_a_page_stored() {
     let _turn = one_at_a_time().await;
     let server = PageServer::start();

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use holdfast_devices::{DeviceError, ErrorKind, Loaded};
+use holdfast_devices::{ErrorKind, Loaded};
 use tokio::time::Instant;
 
 use crate::choice::Choice;
@@ -16,7 +16,8 @@ use crate::program::Answered;
 use crate::request::{Answer, Failure, PassedOver, Request, RunError};
 use crate::route::Prepared;
 use crate::scheduler::Scheduler;
-use crate::scheduler::member::{Health, MemberId};
+use crate::scheduler::fault::{Failed, Fault};
+use crate::scheduler::member::MemberId;
 use crate::scheduler::queue::Wanted;
 use crate::scheduler::together::run_alone;
 use crate::scheduler::turn::{Granted, Lease, Turn, Used};
@@ -25,7 +26,11 @@ use crate::values::Values;
 /// What a request needs before it can be put into the queue.
 pub(crate) trait Ways: Sync {
     /// Makes sure that there is a device; the error says why there is none.
-    fn ensure(&self, wanted: Wanted) -> impl Future<Output = Result<(), String>> + Send;
+    fn ensure(
+        &self,
+        wanted: Wanted,
+        patience: Patience,
+    ) -> impl Future<Output = Result<(), String>> + Send;
 
     /// The request's model for a choice: by way of what it shares with others, where it may.
     fn prepare(
@@ -38,8 +43,25 @@ pub(crate) trait Ways: Sync {
     fn saw(&self, sighting: Sighting);
 }
 
-/// Devices that may fail under a request.
+/// What somebody does who wants a device while there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It asks for the first time: while what could be started is left alone because it failed,
+    /// it is told so.
+    Fresh,
+    /// It had a device and lost it, so it waits until another one is there.
+    Bereft,
+}
+
+/// How long a request waits for devices after it has lost one, however many are lost meanwhile.
+const BEREFT_LIMIT: Duration = Duration::from_secs(120);
+
+/// Devices that a request may take down.
 const STRIKES: usize = 3;
+
+/// How often a request may find that what it needs is gone. It has no part in that, but there may
+/// be a device that never keeps what it loads.
+const FALSE_STARTS: usize = 16;
 
 /// Carries a request to its end. `arrival` is its number.
 pub(crate) async fn carry(
@@ -53,6 +75,9 @@ pub(crate) async fn carry(
         request,
         arrival,
         failed_on: Vec::new(),
+        strikes: 0,
+        false_starts: 0,
+        bereft_since: None,
         queued: Duration::ZERO,
         spent: Duration::ZERO,
         alone: false,
@@ -81,6 +106,12 @@ struct Carried<'a> {
     request: &'a Request,
     arrival: u64,
     failed_on: Vec<Failure>,
+    /// Devices that were lost under it.
+    strikes: usize,
+    /// How often it could not begin.
+    false_starts: usize,
+    /// When it lost a device for the first time.
+    bereft_since: Option<Instant>,
     /// How long it has waited for its turn.
     queued: Duration,
     /// How much of its deadline is gone.
@@ -95,16 +126,16 @@ impl Carried<'_> {
         let choice = wanted.choice;
         let order = (self.request.priority, self.arrival);
         let mut avoid: Option<MemberId> = None;
-        let (mut gone, mut refused) = (0, 0);
+        let mut refused = 0;
         loop {
-            ways.ensure(wanted).await.map_err(Left::Choice)?;
+            self.ensure(ways, wanted).await?;
             let model = ways.prepare(self.request, choice).await.map_err(|error| match error {
                 Unprepared::Choice(reason) => Left::Choice(reason),
                 Unprepared::Request(error) => Left::Request(error),
             })?;
             let (model, values) = self.route(model, wanted);
             let is_shared = model.shared.is_some();
-            if let Some(reason) = self.scheduler.refusal(&model, choice) {
+            if let Some(reason) = self.scheduler.refusal(wanted, &model) {
                 if is_shared {
                     self.alone = true;
                     continue;
@@ -129,13 +160,10 @@ impl Carried<'_> {
                 }
                 Turn::Cannot(reason) => return Err(Left::Choice(reason)),
                 Turn::Wrong(error) => return Err(Left::Request(error.into())),
+                // It only waited, so however often that happens it says nothing about the request.
                 Turn::Gone => {
-                    gone += 1;
                     self.queued += since.elapsed();
-                    if gone >= STRIKES {
-                        let reason = format!("its devices went away {gone} times");
-                        return Err(Left::Choice(reason));
-                    }
+                    self.bereft_since.get_or_insert_with(Instant::now);
                     continue;
                 }
             };
@@ -147,14 +175,14 @@ impl Carried<'_> {
                     return Ok(self.answer(&granted, since, answered, rows));
                 }
                 // Whether the model alone fails too, and what it says, is what counts.
-                Err(error) if is_shared && is_final(&error, &granted) => self.alone = true,
-                Err(error) => match self.failed(&granted, error)? {
+                Err(failed) if is_shared && is_final(&failed) => self.alone = true,
+                Err(failed) => match self.failed(&granted, failed)? {
                     After::Again(failed) => avoid = failed,
                     // A device that is there and says no is believed when a second one says so,
                     // or when there is no second one.
                     After::Refused(reason) => {
                         refused += 1;
-                        if refused >= self.scheduler.count(choice).min(2) {
+                        if refused >= self.scheduler.count(wanted).clamp(1, 2) {
                             return Err(Left::Choice(reason));
                         }
                         avoid = Some(granted.member);
@@ -162,6 +190,24 @@ impl Carried<'_> {
                 },
             }
         }
+    }
+
+    /// Makes sure that there is a device. To wait for one again counts for the deadline.
+    async fn ensure(&mut self, ways: &impl Ways, wanted: Wanted) -> Result<(), Left> {
+        let patience = match self.bereft_since {
+            Some(since) if since.elapsed() < BEREFT_LIMIT => Patience::Bereft,
+            _ => Patience::Fresh,
+        };
+        let ensured = ways.ensure(wanted, patience);
+        let (Patience::Bereft, Some(left)) = (patience, self.left()) else {
+            return ensured.await.map_err(Left::Choice);
+        };
+        let asked = Instant::now();
+        let ensured = tokio::time::timeout(left, ensured).await;
+        self.queued += asked.elapsed();
+        self.spent += asked.elapsed();
+        let late = |_| Left::Request(RunError::Expired(self.queued));
+        ensured.map_err(late)?.map_err(Left::Choice)
     }
 
     /// The way to run its model, and what it computes on that way.
@@ -184,14 +230,18 @@ impl Carried<'_> {
         if lease.granted.loaded_at > since {
             self.scheduler.progress(&format!("running on {}", lease.granted.device.info().name));
         }
-        let mut result = run_alone(&lease.granted, &self.request.inputs, left).await;
-        lease.used = match &mut result {
-            Ok((_, ran)) => Used::well(1, ran),
+        let result = match run_alone(&lease.granted, &self.request.inputs, left).await {
+            Ok((answered, mut ran)) => {
+                lease.used = Used::well(1, &mut ran);
+                Ok(answered)
+            }
             // That the caller has no more time says nothing about the device.
-            Err(error) if error.kind() == ErrorKind::Timeout && left.is_some() => Used::NotToSay,
-            Err(error) => Used::of(error, &lease.granted),
+            Err(error) if error.kind() == ErrorKind::Timeout && left.is_some() => {
+                Err(Failed { error, fault: Fault::Caller })
+            }
+            Err(error) => Err(lease.failed(error)),
         };
-        (lease.granted.clone(), None, result.map(|(answered, _)| answered))
+        (lease.granted.clone(), None, result)
     }
 
     /// What is left of the deadline.
@@ -200,29 +250,35 @@ impl Carried<'_> {
     }
 
     /// What to do after a run that failed.
-    fn failed(&mut self, granted: &Granted, error: DeviceError) -> Result<After, Left> {
-        let reason = explain(&error);
-        match error.kind() {
-            ErrorKind::Caller | ErrorKind::Cancelled => return Err(Left::Request(error.into())),
-            // The caller's own deadline has passed, wherever else it could run.
-            ErrorKind::Timeout if self.request.deadline.is_some() => {
-                return Err(Left::Request(error.into()));
-            }
-            ErrorKind::Memory => return Err(Left::Choice(reason)),
-            ErrorKind::Device if granted.steady => return Err(Left::Choice(reason)),
-            ErrorKind::Busy => return Ok(After::Again(None)),
-            ErrorKind::Device | ErrorKind::Timeout | ErrorKind::StateLost | ErrorKind::Protocol => {
-            }
+    fn failed(&mut self, granted: &Granted, failed: Failed) -> Result<After, Left> {
+        let Failed { error, fault } = failed;
+        // The caller's own deadline has passed, wherever else it could run.
+        let is_late = error.kind() == ErrorKind::Timeout && self.request.deadline.is_some();
+        if fault == Fault::Caller || is_late {
+            return Err(Left::Request(error.into()));
         }
-        let device = granted.device.info().name.clone();
+        if fault == Fault::Busy {
+            return Ok(After::Again(None));
+        }
+        let (device, reason) = (granted.device.info().name.clone(), explain(&error));
+        if fault == Fault::NotBegun {
+            self.false_starts += 1;
+            if self.false_starts >= FALSE_STARTS {
+                return Err(Left::Choice(format!("it could not begin there: {reason}")));
+            }
+            return Ok(After::Again(Some(granted.member)));
+        }
         self.failed_on.push(Failure { device, reason: reason.clone() });
-        if self.failed_on.len() >= STRIKES {
-            return Err(Left::Request(RunError::Failed(std::mem::take(&mut self.failed_on))));
+        if fault == Fault::Lost {
+            self.strikes += 1;
+            self.bereft_since.get_or_insert_with(Instant::now);
+            if self.strikes >= STRIKES {
+                return Err(Left::Request(RunError::Failed(std::mem::take(&mut self.failed_on))));
+            }
         }
         self.scheduler.state().account.failovers += 1;
-        let is_there = granted.device.health() != Health::Gone;
-        Ok(match error.kind() {
-            ErrorKind::Device if is_there => After::Refused(reason),
+        Ok(match fault {
+            Fault::Refused => After::Refused(reason),
             _ => After::Again(Some(granted.member)),
         })
     }
@@ -303,19 +359,11 @@ impl Carried<'_> {
     }
 }
 
-type Ran = Result<Answered, DeviceError>;
+type Ran = Result<Answered, Failed>;
 
 /// Whether asking again would end the same way.
-fn is_final(error: &DeviceError, granted: &Granted) -> bool {
-    match error.kind() {
-        ErrorKind::Caller | ErrorKind::Memory => true,
-        ErrorKind::Device => granted.steady,
-        ErrorKind::Cancelled
-        | ErrorKind::Timeout
-        | ErrorKind::Busy
-        | ErrorKind::StateLost
-        | ErrorKind::Protocol => false,
-    }
+fn is_final(failed: &Failed) -> bool {
+    failed.fault == Fault::Refused || failed.error.kind() == ErrorKind::Caller
 }
 
 /// What to do after a run that failed.

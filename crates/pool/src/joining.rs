@@ -1,7 +1,8 @@
 //! Lanes that take part: each is measured before it takes work.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use holdfast_devices::Device;
 use holdfast_devices::lane::{Lane, Lanes};
@@ -23,12 +24,20 @@ pub(crate) struct Joining {
     calibrating: tokio::sync::Mutex<()>,
     /// Backends that somebody wants; lanes on others are left alone until somebody does.
     wanted: Mutex<HashSet<Backend>>,
+    /// What became of the measurements of lanes that are there, by their names.
+    failed: Mutex<HashMap<String, Vec<String>>>,
 }
+
+/// How often a lane is measured that fails at it. An engine may be lost then as at any other time.
+pub(crate) const MEASUREMENTS: usize = 3;
+
+/// How long one that failed is left alone, unless somebody needs it.
+const AGAIN: Duration = Duration::from_secs(1);
 
 impl Joining {
     pub(crate) fn new(lanes: Arc<Lanes>, scheduler: Scheduler, options: PoolOptions) -> Joining {
-        let (calibrating, wanted) = Default::default();
-        Joining { lanes, scheduler, options, calibrating, wanted }
+        let (calibrating, wanted, failed) = Default::default();
+        Joining { lanes, scheduler, options, calibrating, wanted, failed }
     }
 
     /// Measures a lane, if that was not done yet, and lets it take work.
@@ -36,10 +45,7 @@ impl Joining {
         {
             let _one_at_a_time = self.calibrating.lock().await;
             if lane.info().calibration.is_none() {
-                (self.options.progress)(&format!("measuring {}", lane.info().name));
-                lane.calibrate().await.map_err(|error| {
-                    format!("it failed its first measurement: {}", explain(&error))
-                })?;
+                self.measure(lane).await?;
             }
         }
         let member = MemberOptions {
@@ -57,6 +63,30 @@ impl Joining {
         Ok(())
     }
 
+    /// Measures a lane, unless it has failed at that too often.
+    async fn measure(&self, lane: &Lane) -> Result<(), String> {
+        let name = lane.info().name.clone();
+        if let Some(reasons) = lock(&self.failed).get(&name)
+            && reasons.len() >= MEASUREMENTS
+        {
+            return Err(reasons.join("; "));
+        }
+        (self.options.progress)(&format!("measuring {name}"));
+        let Err(error) = lane.calibrate().await else { return Ok(()) };
+        let reason = format!("{name} failed its first measurement: {}", explain(&error));
+        let there = self.lanes.all();
+        let mut failed = lock(&self.failed);
+        failed.retain(|name, _| there.iter().any(|lane| lane.info().name == *name));
+        failed.entry(name).or_default().push(reason.clone());
+        Err(reason)
+    }
+
+    /// Whether a lane that was not taken in may be another time.
+    fn may_come(&self, lane: &Lane) -> bool {
+        let failed = lock(&self.failed);
+        failed.get(&lane.info().name).is_none_or(|reasons| reasons.len() < MEASUREMENTS)
+    }
+
     /// From now on takes in every lane on a backend as it joins.
     pub(crate) fn want(self: &Arc<Joining>, backend: Backend) {
         if lock(&self.wanted).insert(backend) {
@@ -70,23 +100,120 @@ async fn take_in_all(joining: Weak<Joining>, backend: Backend) {
     let Some(mut changes) = joining.upgrade().map(|joining| joining.lanes.changes()) else {
         return;
     };
-    // Those that failed their measurement are not tried again.
-    let mut seen = HashSet::new();
     loop {
         changes.mark_unchanged();
-        {
+        let again = {
             let Some(joining) = joining.upgrade() else { return };
-            let all = joining.lanes.all();
-            seen.retain(|name| all.iter().any(|lane| lane.info().name == *name));
-            for lane in all.iter().filter(|lane| lane.backend() == backend && lane.is_connected()) {
-                if seen.insert(lane.info().name.clone()) {
+            let mut again = false;
+            for lane in joining.lanes.all() {
+                if lane.backend() == backend && lane.is_connected() && joining.may_come(&lane) {
                     // Whoever needs this very lane asks for it and hears why.
-                    let _ = joining.take_in(lane).await;
+                    again |= joining.take_in(&lane).await.is_err();
                 }
             }
+            again
+        };
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(AGAIN), if again => {}
         }
-        if changes.changed().await.is_err() {
-            return;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use holdfast_devices::lane::{LaneOptions, Link};
+    use holdfast_models::Store;
+    use holdfast_wire::{
+        Assembler, BrowserInfo, ErrorKind, FromLane, Hello, MachineInfo, PROTOCOL_VERSION,
+        PowerInfo, StorageInfo, StorageKind, ToLane, WasmInfo, WebGpuInfo, WebNnInfo, split,
+    };
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    fn hello() -> Hello {
+        let nothing = || "scripted".to_owned();
+        Hello {
+            protocol: PROTOCOL_VERSION,
+            version: "1".to_owned(),
+            page: "page".to_owned(),
+            lane: 0,
+            backend: Backend::Wasm,
+            browser: BrowserInfo {
+                name: "Scripted".to_owned(),
+                version: "1".to_owned(),
+                platform: "Linux".to_owned(),
+                mobile: false,
+            },
+            machine: MachineInfo { cores: 2, memory_gib: None, cross_origin_isolated: true },
+            webgpu: WebGpuInfo::Missing { reason: nothing() },
+            webnn: WebNnInfo::Missing { reason: nothing() },
+            wasm: WasmInfo { simd: true, threads: 2, jspi: true },
+            storage: StorageInfo { kind: StorageKind::None, quota_bytes: None, used_bytes: 0 },
+            power: PowerInfo::FULL,
+            resume: None,
         }
+    }
+
+    /// Joins with a lane that fails at all that it is asked, and counts what it is to load.
+    fn join_broken(lanes: &Arc<Lanes>) -> tokio::sync::watch::Receiver<usize> {
+        let (to_lane, mut heard) = mpsc::channel::<Bytes>(64);
+        let (said, from_lane) = mpsc::channel(64);
+        let link = Link { frame_bytes: 1 << 20, outgoing: to_lane, incoming: from_lane };
+        let lanes = lanes.clone();
+        tokio::spawn(async move { lanes.serve(link).await });
+        let (loads, count) = tokio::sync::watch::channel(0);
+        tokio::spawn(async move {
+            let mut number = 0;
+            let mut say = async |message: FromLane| {
+                number += 1;
+                for bytes in split(number, &message, &[]).unwrap().flatten() {
+                    let _ = said.send(Ok(bytes)).await;
+                }
+            };
+            say(FromLane::Hello(Box::new(hello()))).await;
+            let mut assembler = Assembler::<ToLane>::default();
+            while let Some(bytes) = heard.recv().await {
+                let request = match assembler.push(bytes).unwrap() {
+                    Some((ToLane::Load { request, .. }, _)) => {
+                        loads.send_modify(|count| *count += 1);
+                        request
+                    }
+                    Some((ToLane::Drop { request, .. } | ToLane::Unload { request, .. }, _)) => {
+                        request
+                    }
+                    _ => continue,
+                };
+                let (kind, message) = (ErrorKind::Device, "it was told to fail".to_owned());
+                say(FromLane::Error { request: Some(request), kind, message }).await;
+            }
+        });
+        count
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_that_fails_its_measurement_has_three_tries() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(Store::open(folder.path()).unwrap());
+        let lanes = Arc::new(Lanes::new(store, LaneOptions::default()));
+        let scheduler = Scheduler::new(1, Arc::new(|_| ()));
+        let joining =
+            Arc::new(Joining::new(lanes.clone(), scheduler.clone(), PoolOptions::default()));
+        let mut loads = join_broken(&lanes);
+        let lane = lanes.wait_for(|lane| lane.is_connected()).await;
+        let error = joining.take_in(&lane).await.unwrap_err();
+        assert!(error.contains("it was told to fail"), "{error}");
+        assert_eq!(*loads.borrow(), 1);
+        // Nobody asks for it again, but it is wanted.
+        joining.want(Backend::Wasm);
+        loads.wait_for(|loads| *loads == MEASUREMENTS).await.unwrap();
+        while joining.may_come(&lane) {
+            tokio::time::sleep(AGAIN).await;
+        }
+        let error = joining.take_in(&lane).await.unwrap_err();
+        assert_eq!(error.matches("it was told to fail").count(), MEASUREMENTS, "{error}");
+        assert_eq!(*loads.borrow(), MEASUREMENTS, "it is not measured a fourth time");
     }
 }

@@ -60,6 +60,9 @@ pub struct DeviceMetrics {
     pub accelerated: bool,
     /// Whether it can be heard.
     pub connected: bool,
+    /// How much of what it could do it offers now, from 0 to 1: less on a battery that runs low, and
+    /// in a page that is hidden.
+    pub share: f64,
     /// Programs that it is given at the same time.
     pub slots: usize,
     /// Those that it has.
@@ -269,6 +272,7 @@ impl DeviceMetrics {
             adapter: info.adapter.clone(),
             accelerated: info.accelerated,
             connected: member.health == Health::Ready,
+            share: member.share,
             slots: member.slots(),
             in_flight: member.in_flight,
             models,

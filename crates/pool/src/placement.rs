@@ -20,6 +20,8 @@ pub(crate) struct View {
     pub(crate) in_flight: usize,
     /// How many it really runs at once.
     pub(crate) parallel: usize,
+    /// How much of what it could do it offers, above 0 and up to 1. What it takes is the dearer.
+    pub(crate) share: f64,
     /// Whether it is what such a model usually runs best on.
     pub(crate) favoured: bool,
     /// Whether it has just failed under the request that is next.
@@ -37,8 +39,8 @@ pub(crate) enum Load {
     Needed(Duration),
     /// There is no room until something that runs there has finished.
     NoRoom,
-    /// It can never be there: it is larger than what the device may hold.
-    TooLarge,
+    /// It cannot be there: it is larger than what the device may hold, or the device has said no.
+    Refused,
 }
 
 /// What to do for a group.
@@ -57,20 +59,25 @@ pub(crate) enum Decision {
 /// Assumed of a run before anything was measured.
 const UNMEASURED: Duration = Duration::from_millis(50);
 
+/// The least that counts: what offers next to nothing is not worse than that.
+const LEAST_SHARE: f64 = 0.01;
+
 /// Decides for a group in which so many requests wait.
 pub(crate) fn place(waiting: usize, devices: &[View]) -> Decision {
-    if devices.iter().all(|device| device.load == Load::TooLarge) {
+    if devices.iter().all(|device| device.load == Load::Refused) {
         return Decision::Refuse;
     }
     // Nobody but those that failed under it: then one of them it is.
-    let avoid = devices.iter().any(|device| !device.avoided && device.load != Load::TooLarge);
+    let avoid = devices.iter().any(|device| !device.avoided && device.load != Load::Refused);
     let counts = |device: &View| !(avoid && device.avoided);
     let assumed = devices.iter().filter_map(|device| device.run).min().unwrap_or(UNMEASURED);
-    let run = |device: &View| device.run.unwrap_or(assumed);
+    // A device that wants to do a half of the work is taken for half as fast.
+    let dearer = |device: &View| 1.0 / device.share.clamp(LEAST_SHARE, 1.0);
+    let run = |device: &View| device.run.unwrap_or(assumed).mul_f64(dearer(device));
     let cost = |device: &View| match device.load {
         Load::Ready => Some(run(device)),
         Load::Needed(load) => Some(load + run(device)),
-        Load::Coming(_) | Load::NoRoom | Load::TooLarge => None,
+        Load::Coming(_) | Load::NoRoom | Load::Refused => None,
     };
     let candidates = devices.iter().enumerate().filter(|(_, device)| device.free && counts(device));
     let candidates = candidates.filter_map(|(index, device)| Some((index, device, cost(device)?)));
@@ -86,7 +93,7 @@ pub(crate) fn place(waiting: usize, devices: &[View]) -> Decision {
             let coming = match device.load {
                 Load::Ready => Duration::ZERO,
                 Load::Coming(left) => left,
-                Load::Needed(_) | Load::NoRoom | Load::TooLarge => return None,
+                Load::Needed(_) | Load::NoRoom | Load::Refused => return None,
             };
             let parallel = device.parallel.max(1);
             let busy = run(device).mul_f64(device.in_flight as f64 / parallel as f64);
@@ -133,6 +140,7 @@ mod tests {
             free: true,
             in_flight: 0,
             parallel: 1,
+            share: 1.0,
             favoured: false,
             avoided: false,
         }
@@ -155,6 +163,7 @@ mod tests {
         let coming = |left| device(Load::Coming(ms(left)));
         let avoided = |view: View| View { avoided: true, ..view };
         let favoured = |view: View| View { favoured: true, ..view };
+        let sparing = |view: View| View { share: 0.25, ..view };
         let cases: &[(&str, usize, &[View], Decision)] = &[
             ("where it is loaded", 1, &[unloaded(100), ready(20)], Decision::Run(1)),
             ("nobody has it: one loads", 1, &[unloaded(100)], Decision::Load(0)),
@@ -169,10 +178,15 @@ mod tests {
             ("the slow one waits for the fast one", 1, &[ready(200), busy(20, 2)], Decision::Wait),
             ("a long queue needs the slow one", 12, &[ready(200), busy(20, 2)], Decision::Run(0)),
             ("the less busy of equals", 1, &[busy(20, 1), ready(20)], Decision::Run(1)),
+            ("the one that offers all", 1, &[sparing(ready(20)), ready(30)], Decision::Run(1)),
+            ("one that spares itself waits", 2, &[sparing(ready(20)), busy(20, 1)], Decision::Wait),
+            ("until much waits", 9, &[sparing(ready(20)), busy(20, 1)], Decision::Run(0)),
+            ("it does not load for it", 9, &[sparing(unloaded(90)), ready(20)], Decision::Run(1)),
+            ("and helps if it is alone", 1, &[sparing(ready(20))], Decision::Run(0)),
             ("nobody is free", 5, &[busy(20, 2), busy(20, 2)], Decision::Wait),
             ("no device at all is refused by nobody", 1, &[device(Load::NoRoom)], Decision::Wait),
-            ("larger than all", 1, &[device(Load::TooLarge)], Decision::Refuse),
-            ("larger than one", 1, &[device(Load::TooLarge), unloaded(9)], Decision::Load(1)),
+            ("refused by all", 1, &[device(Load::Refused)], Decision::Refuse),
+            ("refused by one", 1, &[device(Load::Refused), unloaded(9)], Decision::Load(1)),
             (
                 "what was not measured is tried",
                 1,

@@ -18,10 +18,10 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use crate::batch::Inputs;
-use crate::carry::{Ways, carry};
+use crate::carry::{Patience, Ways, carry};
 use crate::choice::Choice;
 use crate::fleet::{BrowserOptions, Fleet, missing, there};
-use crate::joining::Joining;
+use crate::joining::{Joining, MEASUREMENTS};
 use crate::ledger::{self, Known, Ledger, LedgerOptions, Sighting};
 use crate::metrics::Metrics;
 use crate::play::Plays;
@@ -230,7 +230,8 @@ impl Pool {
                 continue;
             }
             for (choice, accelerated) in request.choices.in_order() {
-                if self.ensure(Wanted::new(choice, accelerated)).await.is_ok()
+                let wanted = Wanted::new(choice, accelerated);
+                if self.ensure(wanted, Patience::Fresh).await.is_ok()
                     && self.prepare(request, choice).await.is_ok()
                 {
                     break;
@@ -314,17 +315,31 @@ impl Pool {
 
     /// A lane on a backend: one that joined, or one of a browser that is started for it.
     pub async fn lane(&self, backend: Backend) -> Result<Lane, String> {
-        let lane = match (there(self.lanes(), &self.scheduler, backend), &self.fleet) {
-            (Some(lane), _) => lane,
-            (None, Some(fleet)) => fleet.lane(backend).await?,
-            (None, None) => {
-                let told = self.lanes().all().iter().find_map(|lane| missing(lane, backend));
-                let nobody = || format!("no browser with {} has joined", backend.name());
-                return Err(told.unwrap_or_else(nobody));
+        self.lane_with(backend, Patience::Fresh).await
+    }
+
+    async fn lane_with(&self, backend: Backend, patience: Patience) -> Result<Lane, String> {
+        let mut failed = Vec::new();
+        loop {
+            // Whoever saw one fail has lost a device as well.
+            let patience = if failed.is_empty() { patience } else { Patience::Bereft };
+            let lane = match (there(self.lanes(), &self.scheduler, backend), &self.fleet) {
+                (Some(lane), _) => lane,
+                (None, Some(fleet)) => fleet.lane(backend, patience).await?,
+                (None, None) => {
+                    let told = self.lanes().all().iter().find_map(|lane| missing(lane, backend));
+                    let nobody = || format!("no browser with {} has joined", backend.name());
+                    return Err(failed.pop().or(told).unwrap_or_else(nobody));
+                }
+            };
+            match self.joining.take_in(&lane).await {
+                Ok(()) => return Ok(lane),
+                Err(reason) => failed.push(reason),
             }
-        };
-        self.joining.take_in(&lane).await?;
-        Ok(lane)
+            if failed.len() >= MEASUREMENTS {
+                return Err(failed.join("; "));
+            }
+        }
     }
 
     /// Rows of requests for one model that may run together.
@@ -415,7 +430,7 @@ impl Pool {
 
     /// Makes sure that there is a device; the error says why there is none.
     pub(crate) async fn make_sure(&self, wanted: Wanted) -> Result<(), String> {
-        self.ensure(wanted).await
+        self.ensure(wanted, Patience::Fresh).await
     }
 
     /// Ends what the pool started. Returns when no process and no profile of it is left.
@@ -427,14 +442,14 @@ impl Pool {
 }
 
 impl Ways for Pool {
-    async fn ensure(&self, wanted: Wanted) -> Result<(), String> {
+    async fn ensure(&self, wanted: Wanted, patience: Patience) -> Result<(), String> {
         if self.scheduler.serves(wanted) {
             return Ok(());
         }
         match wanted.choice {
             Choice::Cpu => Ok(()),
             Choice::Lane(backend) => {
-                let lane = self.lane(backend).await?;
+                let lane = self.lane_with(backend, patience).await?;
                 // Others that are there, or come, take part as well.
                 self.joining.want(backend);
                 let info = lane.info();

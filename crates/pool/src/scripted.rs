@@ -17,7 +17,7 @@ use holdfast_models::StoredGraph;
 use holdfast_wire::Backend;
 use tokio::sync::{Notify, broadcast};
 
-use crate::carry::{Ways, carry};
+use crate::carry::{Patience, Ways, carry};
 use crate::choice::{Choice, Choices};
 use crate::prepare::Unprepared;
 use crate::request::{Answer, Priority, Request, RunError};
@@ -33,6 +33,8 @@ pub(crate) enum Deed {
     Succeed,
     /// It fails, and the device is still there.
     Fail(ErrorKind),
+    /// The device loses its engine under it, and is still there.
+    LoseEngine,
     /// The device goes under it.
     Go,
     /// It waits until the device is let go on.
@@ -98,6 +100,12 @@ impl Scripted {
         self
     }
 
+    /// It cannot be heard, and may come back.
+    pub(crate) fn away(self) -> Scripted {
+        self.state().health = Some(Health::Away);
+        self
+    }
+
     pub(crate) fn loads(self, deeds: impl IntoIterator<Item = Deed>) -> Scripted {
         self.state().loads.extend(deeds);
         self
@@ -146,6 +154,10 @@ impl Scripted {
                     self.lose();
                 }
                 Err(DeviceError::new(kind, "it was told to fail"))
+            }
+            Deed::LoseEngine => {
+                self.lose();
+                Err(DeviceError::new(ErrorKind::Device, "it was told to lose its engine"))
             }
             Deed::Go => {
                 self.go();
@@ -284,6 +296,8 @@ pub(crate) struct Scene {
     pub(crate) scheduler: Scheduler,
     arrivals: std::sync::atomic::AtomicU64,
     memory_bytes: u64,
+    /// Whether devices that went are followed by others, for those who wait.
+    restarts: bool,
 }
 
 /// What the scripted devices are.
@@ -297,9 +311,14 @@ impl Scene {
     pub(crate) fn with(devices: &[&Scripted], max_batch: usize, memory_bytes: u64) -> Scene {
         let scheduler = Scheduler::new(max_batch, Arc::new(|_| ()));
         let arrivals = Default::default();
-        let scene = Scene { scheduler, arrivals, memory_bytes };
+        let scene = Scene { scheduler, arrivals, memory_bytes, restarts: false };
         devices.iter().for_each(|device| scene.attach(device, 1));
         scene
+    }
+
+    /// Whoever lost a device waits until another one is attached.
+    pub(crate) fn restarting(self) -> Scene {
+        Scene { restarts: true, ..self }
     }
 
     pub(crate) fn attach(&self, device: &Scripted, slots: usize) {
@@ -345,11 +364,14 @@ impl Scene {
 impl Ways for Scene {
     fn saw(&self, _sighting: crate::ledger::Sighting) {}
 
-    async fn ensure(&self, wanted: Wanted) -> Result<(), String> {
-        match self.scheduler.serves(wanted) {
-            true => Ok(()),
-            false => Err("no device is left".to_owned()),
+    async fn ensure(&self, wanted: Wanted, patience: Patience) -> Result<(), String> {
+        while !self.scheduler.serves(wanted) {
+            if patience == Patience::Fresh || !self.restarts {
+                return Err("no device is left".to_owned());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        Ok(())
     }
 
     async fn prepare(&self, request: &Request, _: Choice) -> Result<Arc<Prepared>, Unprepared> {

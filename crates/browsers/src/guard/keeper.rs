@@ -16,6 +16,7 @@ use super::tail::Tail;
 use super::{Order, Report, remove};
 use crate::display::Display;
 use crate::exit::Ending;
+use crate::owner::Owner;
 use crate::processes;
 
 /// How long a browser may take to write its data and exit when it is asked.
@@ -39,6 +40,8 @@ enum Event {
 /// Starts what the order says and stays until all of it is gone.
 pub(super) fn keep(order: &Order) -> io::Result<()> {
     adopt_orphans()?;
+    // Until this process ends, which is after it has removed the profile.
+    let _owner = Owner::of(Path::new(&order.remove));
     let (sender, events) = channel();
     stop_on_signals(sender.clone())?;
     let started = start_display(order).and_then(|display| Ok((start(order, &display)?, display)));

@@ -15,7 +15,8 @@ use tokio::sync::{Mutex, MutexGuard};
 /// How long anything may take before a test fails. Generous: nothing here measures time.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Two browsers at once would only make a small machine slow.
+/// Two browsers at once would only make a small machine slow. This is for `cargo test`; nextest, which
+/// runs each test in a process of its own, goes by `.config/nextest.toml`.
 pub async fn one_at_a_time() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::const_new(());
     TURN.lock().await

@@ -101,7 +101,11 @@ pub(crate) fn kill(pid: u32) {
 
 /// Sends a signal, named as the program `kill` does.
 pub(crate) fn send_signal(pid: u32, signal: &str) {
+    assert!(try_signal(pid, signal), "there is no process {pid}");
+}
+
+/// The same for a process that may have ended just then: whether it was still there.
+pub(crate) fn try_signal(pid: u32, signal: &str) -> bool {
     let pid = pid.to_string();
-    let sent = std::process::Command::new("kill").args([signal, &pid]).status().unwrap();
-    assert!(sent.success());
+    std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success()
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use holdfast_wire::Backend;
 
+use crate::carry::Patience;
 use crate::scheduler::crew::Demand;
 
 /// Everything that the decision depends on.
@@ -115,7 +116,7 @@ pub(super) fn decide(picture: &Picture) -> Decision {
 }
 
 /// Why nobody will have a lane on a backend; `None` if that is still open.
-pub(super) fn refusal(picture: &Picture, backend: Backend) -> Option<String> {
+pub(super) fn refusal(picture: &Picture, backend: Backend, patience: Patience) -> Option<String> {
     if picture.staying().any(|browser| browser.may_have(backend)) {
         return None;
     }
@@ -125,6 +126,11 @@ pub(super) fn refusal(picture: &Picture, backend: Backend) -> Option<String> {
             let (most, name) = (picture.limit(), backend.name());
             format!("{most} browsers run, which is the limit, and none has {name}")
         });
+    }
+    let mut paused = picture.sources.iter().filter(|source| source.failing.is_some());
+    // The pause ends, and then it is started again.
+    if patience == Patience::Bereft && paused.any(|source| !lacks(&source.lacks, backend)) {
+        return None;
     }
     let failing = picture.sources.iter().find_map(|source| source.failing.clone());
     let known = picture.sources.iter().map(|source| &source.lacks);
@@ -369,7 +375,7 @@ mod tests {
         use Stage::{Leaving, Serving};
         let refusal = |second| {
             let first = without_webnn(1, Serving, None);
-            refusal(&wants_webnn(vec![first, second]), Backend::Webnn)
+            refusal(&wants_webnn(vec![first, second]), Backend::Webnn, Patience::Fresh)
         };
         assert_eq!(refusal(without_webnn(2, Serving, Some(0))), None, "it will go");
         assert_eq!(refusal(without_webnn(2, Leaving, None)), None, "it goes");
@@ -399,7 +405,18 @@ mod tests {
         let browsers = vec![browser(1, Leaving, None), browser(2, Leaving, None)];
         cases.push(("there will be room", Picture { browsers, ..picture() }, None));
         for (what, picture, expected) in cases {
-            assert_eq!(refusal(&picture, Backend::Wasm).as_deref(), expected, "{what}");
+            let told = refusal(&picture, Backend::Wasm, Patience::Fresh);
+            assert_eq!(told.as_deref(), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn whoever_lost_a_device_waits_for_a_source_that_fails_but_not_for_one_that_lacks_it() {
+        let with = |sources| Picture { sources, ..picture() };
+        let refusal = |picture: &Picture| refusal(picture, Backend::Wasm, Patience::Bereft);
+        assert_eq!(refusal(&with(vec![source(true, &[])])), None);
+        let lacking = with(vec![source(true, &[Backend::Wasm])]);
+        assert_eq!(refusal(&lacking).as_deref(), Some("it is broken"));
+        assert!(refusal(&with(vec![])).is_some());
     }
 }

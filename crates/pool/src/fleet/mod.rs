@@ -26,6 +26,7 @@ use tokio::time::Instant;
 
 pub use options::BrowserOptions;
 
+use crate::carry::Patience;
 use crate::pool::lock;
 use crate::scheduler::Scheduler;
 use metrics::FleetMetrics;
@@ -79,7 +80,7 @@ impl Fleet {
 
     /// Waits for a lane on a backend, for which browsers are started. The error says why there
     /// will be none.
-    pub(crate) async fn lane(&self, backend: Backend) -> Result<Lane, String> {
+    pub(crate) async fn lane(&self, backend: Backend, patience: Patience) -> Result<Lane, String> {
         self.supervise();
         let shared = &self.shared;
         let (mut changes, mut joins) = (shared.changes.subscribe(), shared.lanes.changes());
@@ -91,7 +92,7 @@ impl Fleet {
             if let Some(lane) = there(&shared.lanes, &shared.scheduler, backend) {
                 return Ok(lane);
             }
-            if let Some(reason) = shared.refusal(backend) {
+            if let Some(reason) = shared.refusal(backend, patience) {
                 return Err(reason);
             }
             tokio::select! {
@@ -168,7 +169,7 @@ impl Shared {
     }
 
     /// Why there will be no lane on a backend.
-    fn refusal(&self, backend: Backend) -> Option<String> {
+    fn refusal(&self, backend: Backend, patience: Patience) -> Option<String> {
         let state = self.state();
         if state.closed {
             return Some("the pool is closed".to_owned());
@@ -176,7 +177,8 @@ impl Shared {
         if state.door.is_none() {
             return Some("there is no link to join by".to_owned());
         }
-        decide::refusal(&state.picture(&self.options, &self.scheduler, &self.lanes), backend)
+        let picture = state.picture(&self.options, &self.scheduler, &self.lanes);
+        decide::refusal(&picture, backend, patience)
     }
 }
 

@@ -7,6 +7,7 @@ use holdfast_wire::Backend;
 use tokio::time::Instant;
 
 use super::options::Source;
+use super::started::Ended;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
@@ -33,8 +34,27 @@ impl Record {
         self.failing = None;
     }
 
+    /// Takes note of how a browser of it ended.
+    pub(super) fn ended(&mut self, ended: Ended, now: Instant) {
+        match ended {
+            Ended::AsTold(_) => {}
+            Ended::NeverJoined(reason) => self.failed(reason, false, now),
+            Ended::Failed { reason, worked } => {
+                if worked {
+                    self.worked();
+                }
+                self.failed(reason, true, now);
+            }
+            // It has done its part.
+            Ended::Full { worked: true, .. } => self.worked(),
+            // The next one would be full as soon, for instance because of a limit below what it
+            // takes with nothing to do.
+            Ended::Full { reason, worked: false } => self.failed(reason, true, now),
+        }
+    }
+
     /// It failed. One that had joined may be started again at once, the first time.
-    pub(super) fn failed(&mut self, reason: String, had_joined: bool, now: Instant) {
+    fn failed(&mut self, reason: String, had_joined: bool, now: Instant) {
         self.failures += 1;
         let pause = pause(self.failures, had_joined);
         self.failing = (!pause.is_zero()).then(|| (now + pause, reason));
@@ -81,6 +101,22 @@ mod tests {
         assert_eq!(record.failing(now + FIRST_PAUSE), None);
         record.failed("still".to_owned(), false, now + FIRST_PAUSE);
         assert_eq!(record.failing(now + 2 * FIRST_PAUSE), Some("still"));
+    }
+
+    #[test]
+    fn one_that_is_full_before_it_did_anything_is_not_replaced_again_and_again() {
+        let now = Instant::now();
+        let mut record = Record::new(Source::Best);
+        let full = |worked| Ended::Full { reason: "full".to_owned(), worked };
+        for _ in 0..9 {
+            record.ended(full(true), now);
+            assert_eq!(record.failing(now), None);
+        }
+        record.ended(full(false), now);
+        assert_eq!(record.failing(now), None, "once may be chance");
+        record.ended(full(false), now);
+        assert_eq!(record.failing(now), Some("full"));
+        assert_eq!(record.failing(now + FIRST_PAUSE), None);
     }
 
     #[test]

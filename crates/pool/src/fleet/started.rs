@@ -40,7 +40,7 @@ pub(super) enum Ended {
     /// It failed after it had joined.
     Failed { reason: String, worked: bool },
     /// It was drained to be replaced.
-    Full(String),
+    Full { reason: String, worked: bool },
 }
 
 /// What a browser's task has.
@@ -193,7 +193,8 @@ impl Started {
                 }
                 Verdict::Drain(reason) => {
                     self.drain(browser, &reason).await;
-                    return Ended::Full(reason);
+                    worked |= self.has_worked();
+                    return Ended::Full { reason, worked };
                 }
             }
         }

@@ -111,7 +111,7 @@ fn note(shared: &Shared, id: u64, ended: Ended) {
     {
         let mut state = shared.state();
         let (what, why) = match &ended {
-            Ended::AsTold(why) | Ended::Full(why) => (ScalingStep::Close, why),
+            Ended::AsTold(why) | Ended::Full { reason: why, .. } => (ScalingStep::Close, why),
             Ended::NeverJoined(why) | Ended::Failed { reason: why, .. } => (ScalingStep::Fail, why),
         };
         state.note(what, id, why);
@@ -119,18 +119,7 @@ fn note(shared: &Shared, id: u64, ended: Ended) {
         if !matches!(ended, Ended::AsTold(_)) {
             state.count_restart(entry.place);
         }
-        let now = Instant::now();
-        let record = &mut state.records[entry.source];
-        match ended {
-            Ended::AsTold(_) | Ended::Full(_) => {}
-            Ended::NeverJoined(reason) => record.failed(reason, false, now),
-            Ended::Failed { reason, worked } => {
-                if worked {
-                    record.worked();
-                }
-                record.failed(reason, true, now);
-            }
-        }
+        state.records[entry.source].ended(ended, Instant::now());
     }
     shared.changed();
 }

@@ -119,7 +119,7 @@ async fn ask(
                 Ok(answered.outcome.outputs)
             }
             Err(error) => {
-                lease.used = Used::of(&error, &lease.granted);
+                let error = lease.failed(error).error;
                 // What it was asked with may have been wrong; others ask with something else.
                 Err(match error.kind() {
                     ErrorKind::Caller => Failed::with(model.original, explain(&error)),
@@ -129,7 +129,7 @@ async fn ask(
         },
         Some(Turn::Ran { result, .. }) => match result {
             Ok(answered) => Ok(answered.outcome.outputs),
-            Err(error) => Err(failed(explain(&error))),
+            Err(error) => Err(failed(explain(&error.error))),
         },
         Some(Turn::Cannot(why)) => Err(failed(why)),
         Some(Turn::Wrong(error)) => Err(failed(explain(&error))),

@@ -1,10 +1,8 @@
 //! Several models on one input: what they have in common is computed once, their heads follow in
 //! the same program.
 
-use holdfast_devices::DeviceError;
-
 use super::queue::Waiter;
-use super::together::{free, is_lost, run_alone, tell};
+use super::together::{free, run_alone, tell};
 use super::turn::{Lease, Used};
 use crate::program::{self, Asked};
 
@@ -39,27 +37,26 @@ pub(super) async fn run(mut parts: Vec<(Waiter, Lease)>) {
                 tell(waiter, &granted, 1, Ok(answered));
             }
         }
-        Err(error) if is_lost(error.kind()) => {
-            if let Some((_, lease)) = parts.first_mut() {
-                lease.used = Used::of(&error, &lease.granted);
+        Err(error) => {
+            let Some((_, lease)) = parts.first_mut() else { return };
+            let failed = lease.failed(error);
+            if !failed.is_about_one() {
+                for (waiter, lease) in parts {
+                    let granted = free(lease);
+                    tell(waiter, &granted, 1, Err(failed.for_another()));
+                }
+                return;
             }
-            let reason = crate::pool::explain(&error);
-            for (waiter, lease) in parts {
-                let granted = free(lease);
-                tell(waiter, &granted, 1, Err(DeviceError::new(error.kind(), reason.clone())));
-            }
-        }
-        // One of them may be wrong, which is no reason for the others to fail.
-        Err(_) => {
+            // One of them may be wrong, which is no reason for the others to fail.
             for ((waiter, mut lease), (inputs, _)) in parts.into_iter().zip(&kept) {
                 let result = run_alone(&lease.granted, inputs, None).await;
-                let result = result.map(|(answered, mut ran)| {
-                    lease.used = Used::well(1, &mut ran);
-                    answered
-                });
-                if let Err(error) = &result {
-                    lease.used = Used::of(error, &lease.granted);
-                }
+                let result = match result {
+                    Ok((answered, mut ran)) => {
+                        lease.used = Used::well(1, &mut ran);
+                        Ok(answered)
+                    }
+                    Err(error) => Err(lease.failed(error)),
+                };
                 let granted = free(lease);
                 tell(waiter, &granted, 1, result);
             }

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::Scheduler;
 use super::member::{Host, MemberId};
+use crate::choice::Choice;
 use crate::route::Prepared;
 
 /// What has to go from a device.
@@ -20,7 +21,7 @@ pub(crate) struct LetGo {
 /// Lets go of what has to go, loads, and tells the scheduler.
 pub(super) async fn run(
     scheduler: Scheduler,
-    member: MemberId,
+    (member, choice): (MemberId, Choice),
     device: Arc<dyn Host>,
     model: Option<Arc<Prepared>>,
     let_go: LetGo,
@@ -31,7 +32,7 @@ pub(super) async fn run(
     };
     scheduler.progress(&format!("loading on {}", device.info().name));
     let result = load(device.as_ref(), &model).await;
-    scheduler.change(|state| ((), state.loaded(member, &model, result, Instant::now())));
+    scheduler.change(|state| ((), state.loaded(member, choice, &model, result, Instant::now())));
 }
 
 /// Lets go of tensors first: an engine that holds nothing more gives its memory back.

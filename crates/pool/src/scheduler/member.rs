@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use holdfast_devices::cpu::CpuEngine;
 use holdfast_devices::lane::Lane;
-use holdfast_devices::{Device, DeviceInfo, ErrorKind, Event, Loaded, ModelKind, SegmentId};
+use holdfast_devices::{Device, DeviceInfo, Event, Loaded, ModelKind, SegmentId};
 use holdfast_graph::Digest;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
+use super::fault::Fault;
 use super::load::LetGo;
 use super::queue::Wanted;
 use super::turn::{Granted, Used};
@@ -122,7 +123,7 @@ pub(crate) struct Member {
     pub(crate) loading: Option<Loading>,
     pub(crate) health: Health,
     /// How much of what it could do it offers.
-    share: f64,
+    pub(crate) share: f64,
     /// Whether it is given nothing more, because it is about to be closed.
     pub(crate) withdrawn: bool,
     /// Requests that it answered.
@@ -172,7 +173,7 @@ impl Member {
             computing: HashMap::new(),
             events: device.events(),
             health: device.health(),
-            share: device.share(),
+            share: offered(device.as_ref()),
             withdrawn: false,
             answered: 0,
             used_at: Instant::now(),
@@ -211,7 +212,7 @@ impl Member {
             }
         }
         self.health = self.device.health();
-        self.share = self.device.share();
+        self.share = offered(self.device.as_ref());
     }
 
     /// Whether it is in this page.
@@ -269,7 +270,7 @@ impl Member {
             Some(loading) if loading.model.as_ref().is_some_and(|m| m.id == model.id) => {
                 Load::Coming(loading.expected.saturating_sub(now - loading.since))
             }
-            _ if model.bytes + SESSION_BYTES > self.options.memory_bytes => Load::TooLarge,
+            _ if !self.may_hold(model) => Load::Refused,
             // One at a time: the device would do one after the other in any case.
             Some(_) => Load::NoRoom,
             None if self.victims(model, waits, now).is_none() => Load::NoRoom,
@@ -281,9 +282,21 @@ impl Member {
             free: self.is_free(now),
             in_flight: self.in_flight,
             parallel: self.options.parallel,
+            share: self.share,
             favoured: favours(model.kind, self.options.browser.as_deref()),
             avoided,
         }
+    }
+
+    /// Whether a model fits at all.
+    pub(crate) fn may_hold(&self, model: &Prepared) -> bool {
+        model.bytes + SESSION_BYTES <= self.options.memory_bytes
+    }
+
+    /// Whether it has a model, or will.
+    pub(crate) fn has_or_loads(&self, model: &Prepared) -> bool {
+        let coming = self.loading.as_ref().and_then(|loading| loading.model.as_ref());
+        self.loaded.contains_key(&model.id) || coming.is_some_and(|coming| coming.id == model.id)
     }
 
     /// What has to go for a model to fit, least recently used first; `None` if that is not
@@ -324,7 +337,7 @@ impl Member {
             |(id, held): (&SegmentId, &Held)| !waits(id) || now - held.at >= held.loaded.took * 2;
         self.loading.is_none()
             && !self.loaded.contains_key(&model.id)
-            && model.bytes + SESSION_BYTES <= self.options.memory_bytes
+            && self.may_hold(model)
             && self.loaded.iter().all(worth)
     }
 
@@ -475,11 +488,6 @@ impl Member {
             && held.at == granted.loaded_at
         {
             held.in_use = held.in_use.saturating_sub(1);
-            if matches!(used, Used::Badly(ErrorKind::StateLost)) {
-                // The device does not say what is gone.
-                self.loaded.remove(id);
-                self.cache.clear();
-            }
         }
         match used {
             Used::Well { requests, steps, kept } => {
@@ -491,7 +499,7 @@ impl Member {
                 }
                 kept.iter().for_each(|kept| self.cache.add(kept, now));
             }
-            Used::Badly(kind) => self.failed(*kind, now),
+            Used::Badly(fault) => self.failed(*fault, now),
             Used::NotToSay => {}
         }
     }
@@ -509,10 +517,10 @@ impl Member {
     }
 
     /// Leaves the device alone for a while: 2ⁿ, at most 15 s.
-    pub(crate) fn failed(&mut self, kind: ErrorKind, now: Instant) {
+    pub(crate) fn failed(&mut self, fault: Fault, now: Instant) {
         self.failures += 1;
         // What was lost is loaded again at once, the first time.
-        let before = self.failures - u32::from(kind == ErrorKind::StateLost);
+        let before = self.failures - u32::from(fault == Fault::NotBegun);
         if before > 0 {
             let pause = FIRST_PAUSE.saturating_mul(1 << (before - 1).min(16));
             self.paused_until = Some(now + pause.min(LONGEST_PAUSE));
@@ -565,11 +573,16 @@ impl Member {
     }
 }
 
+/// How much of what it could do a device offers. What is no number offers nothing.
+fn offered(device: &dyn Host) -> f64 {
+    let share = device.share();
+    if share > 0.0 { share.min(1.0) } else { 0.0 }
+}
+
 /// Slots of a device that offers only a part of what it could do: at least one, unless that is
 /// nothing.
 fn shared(slots: usize, share: f64) -> usize {
-    // What is no number offers nothing.
-    (slots as f64 * share.clamp(0.0, 1.0)).ceil() as usize
+    (slots as f64 * share).ceil() as usize
 }
 
 /// A moving average.
@@ -599,10 +612,24 @@ mod tests {
 
     #[test]
     fn a_share_lowers_the_slots_and_nothing_is_nothing() {
-        let cases =
-            [(2, 1.0, 2), (2, 0.5, 1), (2, 0.1, 1), (2, 0.0, 0), (4, 0.5, 2), (2, f64::NAN, 0)];
+        let cases = [
+            (2, 1.0, 2),
+            (2, 0.5, 1),
+            (2, 0.1, 1),
+            (2, 0.0, 0),
+            (4, 0.5, 2),
+            (2, 7.0, 2),
+            (2, -1.0, 0),
+            (2, f64::NAN, 0),
+        ];
         for (slots, share, expected) in cases {
-            assert_eq!(shared(slots, share), expected, "{slots} slots, a share of {share}");
+            let device = crate::scripted::Scripted::new("a");
+            device.offers(share);
+            assert_eq!(
+                shared(slots, offered(&device)),
+                expected,
+                "{slots} slots, a share of {share}"
+            );
         }
     }
 }

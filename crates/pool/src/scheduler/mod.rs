@@ -7,10 +7,12 @@
 
 mod alongside;
 pub(crate) mod crew;
+pub(crate) mod fault;
 mod load;
 pub(crate) mod member;
 pub(crate) mod proof;
 pub(crate) mod queue;
+mod refusals;
 pub(crate) mod state;
 pub(crate) mod together;
 pub(crate) mod turn;
@@ -103,15 +105,14 @@ impl Scheduler {
         self.shared.arrivals.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How many devices there are of a choice.
-    pub(crate) fn count(&self, choice: Choice) -> usize {
-        let state = self.state();
-        state.members.values().filter(|member| member.options.choice == choice).count()
+    /// How many devices there are for this.
+    pub(crate) fn count(&self, wanted: Wanted) -> usize {
+        self.state().members.values().filter(|member| member.serves(wanted)).count()
     }
 
-    /// Why a model cannot be had on a choice, if that was found out lately.
-    pub(crate) fn refusal(&self, model: &Prepared, choice: Choice) -> Option<String> {
-        self.state().refusal(model.id, choice)
+    /// Why a model cannot be had, if that was found out lately.
+    pub(crate) fn refusal(&self, wanted: Wanted, model: &Prepared) -> Option<String> {
+        self.state().refusal(wanted, model, Instant::now())
     }
 
     /// Puts a request into the queue.
@@ -196,8 +197,8 @@ impl Scheduler {
                 let lease = |(waiter, granted)| (waiter, Lease::new(self.clone(), granted));
                 tokio::spawn(alongside::run(parts.into_iter().map(lease).collect()));
             }
-            Action::Load { member, device, model, let_go } => {
-                tokio::spawn(load::run(self.clone(), member, device, model, let_go));
+            Action::Load { member, choice, device, model, let_go } => {
+                tokio::spawn(load::run(self.clone(), (member, choice), device, model, let_go));
             }
             Action::Drop { device, let_go } => {
                 tokio::spawn(async move { load::make_room(device.as_ref(), let_go).await });

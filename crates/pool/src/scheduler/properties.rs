@@ -44,6 +44,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         1 => Just(Deed::Fail(ErrorKind::Device)),
         1 => Just(Deed::Fail(ErrorKind::Busy)),
         1 => Just(Deed::Fail(ErrorKind::Memory)),
+        1 => Just(Deed::LoseEngine),
         1 => Just(Deed::Go),
     ]
 }
@@ -81,7 +82,8 @@ async fn check(plans: Vec<Plan>, scripts: Vec<Vec<Deed>>, max_batch: usize, room
                 match result {
                     Ok(answer) => {
                         assert!(is_right(&answer, number as f32), "an answer to another request");
-                        assert!(answer.failed_on.len() < 3);
+                        // Two that were lost, and one that refused it.
+                        assert!(answer.failed_on.len() <= 3);
                         End::Answered
                     }
                     Err(error) => End::Failed(error),
@@ -107,7 +109,7 @@ async fn check(plans: Vec<Plan>, scripts: Vec<Vec<Deed>>, max_batch: usize, room
             End::Failed(RunError::Device(error)) => {
                 assert!(error.kind() == ErrorKind::Timeout && plan.deadline.is_some(), "{error}");
             }
-            End::Failed(RunError::Failed(failures)) => assert_eq!(failures.len(), 3),
+            End::Failed(RunError::Failed(failures)) => assert!((3..=4).contains(&failures.len())),
             // Some device was told to refuse it.
             End::Failed(RunError::NoDevice(passed)) => {
                 assert!(passed[0].reason.contains("told to fail"), "{passed:?}");

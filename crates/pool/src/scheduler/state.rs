@@ -2,17 +2,18 @@
 //!
 //! Nothing here waits or calls out: what is to be done once the lock is free comes back as a list.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdfast_devices::{DeviceError, ErrorKind, Loaded, SegmentId};
 use tokio::time::Instant;
 
+use super::fault::Fault;
 use super::load::LetGo;
 use super::member::{Health, Host, KindId, Member, MemberId, MemberOptions};
 use super::proof::{Gathered, Proofs};
 use super::queue::{Group, GroupKey, Order, Queue, Waiter, Wanted};
+use super::refusals::Refusals;
 use super::turn::{Granted, Turn, Used};
 use crate::account::Account;
 use crate::choice::Choice;
@@ -32,9 +33,7 @@ pub(crate) struct State {
     /// Routes that have had their day: they go as soon as nobody uses them.
     retired: HashSet<SegmentId>,
     pub(crate) proofs: Proofs,
-    refusals: HashMap<(SegmentId, Choice), (Instant, String)>,
-    /// Loads in a row that failed although the device is still there.
-    failed_loads: HashMap<(SegmentId, Choice), Vec<String>>,
+    pub(crate) refusals: Refusals,
     pub(crate) account: Account,
     /// Pages whose devices are given nothing more.
     pub(crate) withdrawn: HashSet<String>,
@@ -51,27 +50,24 @@ pub(crate) enum Action {
     /// Several models run on one input.
     Alongside(Vec<(Waiter, Granted)>),
     /// A model is loaded, after others have gone; or none is, and others just go.
-    Load { member: MemberId, device: Arc<dyn Host>, model: Option<Arc<Prepared>>, let_go: LetGo },
+    Load {
+        member: MemberId,
+        choice: Choice,
+        device: Arc<dyn Host>,
+        model: Option<Arc<Prepared>>,
+        let_go: LetGo,
+    },
     /// A device lets go of what it kept.
     Drop { device: Arc<dyn Host>, let_go: LetGo },
     /// A request is told something.
     Tell(Waiter, Turn),
 }
 
-/// How long it is remembered that a model cannot be had somewhere.
-const REFUSED_FOR: Duration = Duration::from_secs(60);
-
-/// Refusals that are remembered. Past this all are forgotten, and found out again.
-const REFUSALS: usize = 1024;
-
 /// Requests of a group that are looked at for one that need not wait for another.
 const LOOK_AHEAD: usize = 16;
 
 /// Requests that may go along with one that computes what they need.
 const COMPANY: usize = 15;
-
-/// Loads of one model that may fail in a row on devices that are there.
-const LOADS: usize = 3;
 
 impl State {
     /// Takes a device in; one that is there already keeps its id.
@@ -144,12 +140,6 @@ impl State {
         self.members.values().any(|member| member.serves(wanted))
     }
 
-    /// Why a model cannot be had on a choice, if that was found out lately.
-    pub(crate) fn refusal(&self, segment: SegmentId, choice: Choice) -> Option<String> {
-        let (since, reason) = self.refusals.get(&(segment, choice))?;
-        (since.elapsed() < REFUSED_FOR).then(|| reason.clone())
-    }
-
     /// Takes note of what happened to the devices, and tells those who wait for one in vain.
     pub(crate) fn refresh(&mut self) -> Vec<Action> {
         self.members.values_mut().for_each(Member::refresh);
@@ -191,9 +181,11 @@ impl State {
                 }
                 (Decision::Load(_), Some(member)) => actions.extend(self.load(&key, member, now)),
                 (_, _) => {
-                    let reason = "it is larger than what a device may hold there; allow more \
-                                  memory for models";
-                    actions.extend(self.refuse(key.segment, key.wanted.choice, reason, now));
+                    let told = self.give_up(key.segment, now);
+                    if told.is_empty() {
+                        break;
+                    }
+                    actions.extend(told);
                 }
             }
         }
@@ -212,8 +204,8 @@ impl State {
             let waits = |segment: &SegmentId| queue.waits_for(segment);
             if let Some((count, let_go)) = member.begin_tidying(&self.retired, waits, now) {
                 self.account.unloads += count as u64;
-                let device = member.device.clone();
-                actions.push(Action::Load { member: *id, device, model: None, let_go });
+                let (choice, device) = (member.options.choice, member.device.clone());
+                actions.push(Action::Load { member: *id, choice, device, model: None, let_go });
             }
         }
         self.retire([]);
@@ -257,19 +249,25 @@ impl State {
                 .filter(|(_, member)| member.runs(key.wanted, &group.model))
                 .map(|(id, member)| (*id, member))
                 .collect();
-            let view = |(id, member): &(MemberId, &Member)| {
-                let view = member.view(&group.model, values, avoid == Some(*id), waits, now);
-                View { free: view.free && !draining.contains(id), ..view }
+            let view = |&(id, member): &(MemberId, &Member)| {
+                let view = member.view(&group.model, values, avoid == Some(id), waits, now);
+                let says_no = || self.refusals.said(&group.model, (id, member), now).is_some();
+                let load = match view.load {
+                    Load::Needed(_) | Load::NoRoom if says_no() => Load::Refused,
+                    load => load,
+                };
+                View { load, free: view.free && !draining.contains(&id), ..view }
             };
             let views: Vec<View> = serving.iter().map(view).collect();
             match place(group.waiting.len(), &views) {
                 Decision::Wait => {
                     let nobody = |view: &View| !matches!(view.load, Load::Ready | Load::Coming(_));
                     if views.iter().all(nobody) {
-                        let full = serving.iter().filter(|(_, member)| {
-                            member.should_drain_for(&group.model, waits, now)
+                        let full = serving.iter().zip(&views).filter(|((_, member), view)| {
+                            view.load != Load::Refused
+                                && member.should_drain_for(&group.model, waits, now)
                         });
-                        draining.extend(full.map(|(id, _)| *id));
+                        draining.extend(full.map(|((id, _), _)| *id));
                     }
                 }
                 Decision::Refuse => return Some((key.clone(), order, (Decision::Refuse, None))),
@@ -384,84 +382,74 @@ impl State {
         let waits = |segment: &SegmentId| queue.waits_for(segment);
         let (count, let_go) = member.begin_load(&model, &self.retired, waits, now);
         self.account.unloads += count as u64;
-        let device = member.device.clone();
-        Some(Action::Load { member: id, device, model: Some(model), let_go })
+        let (choice, device) = (member.options.choice, member.device.clone());
+        Some(Action::Load { member: id, choice, device, model: Some(model), let_go })
     }
 
     /// Notes how a load ended.
     pub(crate) fn loaded(
         &mut self,
         id: MemberId,
+        choice: Choice,
         model: &Arc<Prepared>,
         result: Result<Loaded, DeviceError>,
         now: Instant,
     ) -> Vec<Action> {
         let mut actions = self.refresh();
-        let Some(member) = self.members.get_mut(&id) else {
-            self.account.loads.failed += u64::from(result.is_err());
-            return actions;
-        };
-        let (choice, steady) = (member.options.choice, member.options.steady);
-        let of = (model.id, choice);
-        match result {
+        let member = self.members.get_mut(&id);
+        let error = match result {
             Ok(loaded) => {
-                self.account.loads.succeeded += 1;
-                member.end_load(loaded, now);
-                self.failed_loads.remove(&of);
-                self.refusals.remove(&of);
+                if let Some(member) = member {
+                    self.account.loads.succeeded += 1;
+                    member.end_load(loaded, now);
+                    self.refusals.loaded(model.id, choice, id);
+                }
+                return actions;
             }
-            Err(error) => {
-                self.account.loads.failed += 1;
+            Err(error) => error,
+        };
+        self.account.loads.failed += 1;
+        let reason = crate::pool::explain(&error);
+        match (error.kind(), member) {
+            (ErrorKind::Caller, member) => {
+                if let Some(member) = member {
+                    member.loading = None;
+                }
+                let wrong = |key: &GroupKey, _: &Prepared| {
+                    key.segment == model.id && key.wanted.choice == choice
+                };
+                let waiting = self.queue.take(wrong).into_iter();
+                actions.extend(waiting.map(|(_, waiter)| {
+                    let error = DeviceError::caller(reason.clone());
+                    Action::Tell(waiter, Turn::Wrong(error))
+                }));
+            }
+            // It is there and says that it cannot.
+            (ErrorKind::Memory | ErrorKind::Device, Some(member)) => {
                 member.loading = None;
-                let reason = crate::pool::explain(&error);
-                match error.kind() {
-                    ErrorKind::Caller => {
-                        let wrong = |key: &GroupKey, _: &Prepared| {
-                            key.segment == model.id && key.wanted.choice == choice
-                        };
-                        let waiting = self.queue.take(wrong).into_iter();
-                        actions.extend(waiting.map(|(_, waiter)| {
-                            let error = DeviceError::caller(reason.clone());
-                            Action::Tell(waiter, Turn::Wrong(error))
-                        }));
-                    }
-                    // It is there and says that it cannot.
-                    ErrorKind::Memory | ErrorKind::Device => {
-                        actions.extend(self.refuse(model.id, choice, &reason, now));
-                    }
-                    kind => {
-                        member.failed(kind, now);
-                        let name = &member.info.name;
-                        let failed = self.failed_loads.entry(of).or_default();
-                        failed.push(format!("{name}: {reason}"));
-                        if failed.len() >= LOADS || steady {
-                            let reason = failed.join("; ");
-                            actions.extend(self.refuse(model.id, choice, &reason, now));
-                        }
-                    }
+                self.refusals.say_no(model.id, choice, id, reason, now);
+            }
+            (kind, Some(member)) => {
+                member.loading = None;
+                member.failed(
+                    match kind {
+                        ErrorKind::Busy => Fault::Busy,
+                        ErrorKind::StateLost => Fault::NotBegun,
+                        _ => Fault::Lost,
+                    },
+                    now,
+                );
+                let why = format!("{}: {reason}", member.info.name);
+                match member.options.steady {
+                    true => self.refusals.say_no(model.id, choice, id, why, now),
+                    false => self.refusals.lose(model.id, choice, why, now),
                 }
             }
+            // The device went with it: a model that takes every device along must come to an end.
+            (_, None) => self.refusals.lose(model.id, choice, reason, now),
         }
+        actions.extend(self.give_up(model.id, now));
         actions
-    }
-
-    /// Remembers that a model cannot be had on a choice, and tells those who wait for it there.
-    fn refuse(
-        &mut self,
-        segment: SegmentId,
-        choice: Choice,
-        reason: &str,
-        now: Instant,
-    ) -> Vec<Action> {
-        self.failed_loads.remove(&(segment, choice));
-        if self.refusals.len() >= REFUSALS {
-            self.refusals.clear();
-        }
-        self.refusals.insert((segment, choice), (now, reason.to_owned()));
-        let refused =
-            |key: &GroupKey, _: &Prepared| key.segment == segment && key.wanted.choice == choice;
-        let waiting = self.queue.take(refused).into_iter();
-        waiting.map(|(_, waiter)| Action::Tell(waiter, Turn::Cannot(reason.to_owned()))).collect()
     }
 
     /// Gives a slot back.

@@ -155,8 +155,61 @@ async fn what_was_lost_is_loaded_again_on_the_same_device() {
     let scene = Scene::new(&[&device]);
     let answer = scene.run(&request(1, 1.0)).await.unwrap();
     assert!(is_right(&answer, 1.0));
-    assert_eq!(answer.failed_on.len(), 1);
+    assert!(answer.failed_on.is_empty(), "it had not begun");
     assert_eq!(loads(&device), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_never_began_is_not_charged_for_what_others_lost() {
+    let device = Scripted::new("a").runs([Deed::Fail(ErrorKind::StateLost); 5]);
+    let scene = Scene::new(&[&device]);
+    let answer = scene.run(&request(1, 1.0)).await.unwrap();
+    assert!(is_right(&answer, 1.0) && answer.failed_on.is_empty());
+    // A device that never keeps what it loads is left in the end.
+    let device = Scripted::new("a").runs([Deed::Fail(ErrorKind::StateLost); 99]);
+    let scene = Scene::new(&[&device]);
+    let error = scene.run(&request(1, 1.0)).await.unwrap_err();
+    assert!(error.to_string().contains("it could not begin there"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_lost_its_engine_is_tried_again_until_the_third_time() {
+    let device = Scripted::new("a").runs([Deed::LoseEngine; 2]);
+    let scene = Scene::new(&[&device]);
+    let answer = scene.run(&request(1, 1.0)).await.unwrap();
+    assert!(is_right(&answer, 1.0));
+    assert_eq!((answer.failed_on.len(), loads(&device)), (2, 3));
+    let device = Scripted::new("a").runs([Deed::LoseEngine; 9]);
+    let scene = Scene::new(&[&device]);
+    let error = scene.run(&request(1, 1.0)).await.unwrap_err();
+    assert!(matches!(&error, RunError::Failed(failures) if failures.len() == 3), "{error}");
+    assert!(error.to_string().contains("it was told to lose its engine"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_under_which_the_engine_is_lost_is_run_one_by_one() {
+    let device = Scripted::new("a");
+    let scene = Scene::with(&[&device], 4, u64::MAX);
+    together(&scene, 0..4).await;
+    let dying = device.clone().runs([Deed::LoseEngine]);
+    assert_eq!(together(&scene, 4..8).await, [1; 4]);
+    assert_eq!(loads(&dying), 2);
+    assert!(scene.is_clean());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_device_cannot_do_does_not_keep_it_from_other_work() {
+    let device = Scripted::new("a");
+    let scene = Scene::new(&[&device]);
+    scene.run(&request(2, 0.0)).await.unwrap();
+    let device = device.runs([Deed::Fail(ErrorKind::Device); 6]);
+    for _ in 0..6 {
+        scene.run(&request(1, 1.0)).await.unwrap_err();
+    }
+    let asked = Instant::now();
+    assert!(is_right(&scene.run(&request(2, 1.0)).await.unwrap(), 1.0));
+    assert!(asked.elapsed().is_zero(), "{:?}", asked.elapsed());
+    assert_eq!(runs(&device).len(), 8);
 }
 
 #[tokio::test(start_paused = true)]
@@ -221,9 +274,9 @@ async fn a_device_that_says_no_is_not_believed_while_there_is_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_request_and_one_without_memory_are_tried_once() {
-    for kind in [ErrorKind::Caller, ErrorKind::Memory] {
-        let devices = ["a", "b"].map(|name| Scripted::new(name).runs([Deed::Fail(kind); 9]));
+async fn a_wrong_request_is_tried_once_and_one_without_memory_on_a_second_device() {
+    for (kind, tried) in [(ErrorKind::Caller, 1), (ErrorKind::Memory, 2)] {
+        let devices = ["a", "b", "c"].map(|name| Scripted::new(name).runs([Deed::Fail(kind); 9]));
         let scene = Scene::new(&devices.each_ref());
         let error = scene.run(&request(1, 1.0)).await.unwrap_err();
         match (kind, &error) {
@@ -231,8 +284,12 @@ async fn a_wrong_request_and_one_without_memory_are_tried_once() {
             (ErrorKind::Memory, RunError::NoDevice(_)) => {}
             _ => panic!("{error}"),
         }
-        assert_eq!(runs(&devices[0]).len() + runs(&devices[1]).len(), 1);
+        assert_eq!(devices.iter().map(|device| runs(device).len()).sum::<usize>(), tried);
     }
+    let small = Scripted::new("small").runs([Deed::Fail(ErrorKind::Memory); 9]);
+    let scene = Scene::new(&[&small, &Scripted::new("large")]);
+    let answer = scene.run(&request(1, 1.0)).await.unwrap();
+    assert_eq!(answer.outcome.device.name, "large");
 }
 
 #[tokio::test(start_paused = true)]
@@ -257,6 +314,57 @@ async fn that_a_model_cannot_be_loaded_is_remembered_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_load_that_one_device_refuses_costs_those_who_wait_for_another_nothing() {
+    for kind in [ErrorKind::Memory, ErrorKind::Device] {
+        let working = Scripted::with("working", true, Duration::from_millis(1));
+        let scene = Scene::new(&[&working]);
+        scene.run(&request(1, 0.0)).await.unwrap();
+        // With so many waiting, it pays to load the model here too.
+        let weak = Scripted::new("weak").loads([Deed::Fail(kind); 9]);
+        scene.attach(&weak, 1);
+        let requests: Vec<_> = (0u16..900).map(|value| request(1, value.into())).collect();
+        let answers = join_all(requests.iter().map(|request| scene.run(request))).await;
+        for (value, answer) in (0u16..900).zip(&answers) {
+            assert!(is_right(answer.as_ref().unwrap(), value.into()), "{kind}");
+        }
+        assert_eq!(loads(&weak), 1, "it is not asked again and again");
+        assert!(scene.is_clean());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_is_given_up_when_a_second_device_refuses_it() {
+    let devices =
+        ["a", "b", "c"].map(|name| Scripted::new(name).loads([Deed::Fail(ErrorKind::Memory); 9]));
+    let scene = Scene::new(&devices.each_ref());
+    let error = scene.run(&request(1, 1.0)).await.unwrap_err();
+    assert!(matches!(error, RunError::NoDevice(_)), "{error}");
+    assert_eq!(devices.each_ref().map(loads), [1, 1, 0]);
+    // One that comes later and can does not help: two have said no.
+    scene.attach(&Scripted::new("d"), 1);
+    assert!(scene.run(&request(1, 1.0)).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_only_device_refused_is_tried_on_one_that_comes_later() {
+    let weak = Scripted::new("weak").loads([Deed::Fail(ErrorKind::Memory); 9]);
+    let scene = Scene::new(&[&weak]);
+    assert!(scene.run(&request(1, 1.0)).await.is_err());
+    scene.attach(&Scripted::new("strong"), 1);
+    assert!(is_right(&scene.run(&request(1, 1.0)).await.unwrap(), 1.0));
+    assert_eq!(loads(&weak), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_takes_its_devices_along_while_it_loads_is_given_up() {
+    let devices = ["a", "b", "c", "d"].map(|name| Scripted::new(name).loads([Deed::Go]));
+    let scene = Scene::new(&devices.each_ref());
+    let error = scene.run(&request(1, 1.0)).await.unwrap_err();
+    assert!(matches!(error, RunError::NoDevice(_)), "{error}");
+    assert_eq!(devices.each_ref().map(loads), [1, 1, 1, 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_load_that_is_lost_is_tried_again_but_not_for_ever() {
     let device = Scripted::new("a").loads([Deed::Fail(ErrorKind::Timeout); 2]);
     let scene = Scene::new(&[&device]);
@@ -278,6 +386,58 @@ async fn a_device_that_goes_while_it_loads_is_nobodys_end() {
     let scene = Scene::new(&[&alone]);
     let error = scene.run(&request(1, 1.0)).await.unwrap_err();
     assert!(error.to_string().contains("no device is left"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_only_waits_outlives_any_number_of_devices() {
+    // They cannot be heard, so nothing is started there.
+    let devices: Vec<Scripted> =
+        (0..9).map(|number| Scripted::new(&number.to_string()).away()).collect();
+    let last = Scripted::new("last");
+    let scene = Scene::new(&[&devices[0]]);
+    let asked = request(1, 2.0);
+    let departures = async {
+        for (device, next) in devices.iter().zip(devices[1..].iter().chain([&last])) {
+            scene.queued(1).await;
+            device.go();
+            scene.scheduler.change(|state| ((), state.refresh()));
+            scene.attach(next, 1);
+        }
+    };
+    let (answer, ()) = tokio::join!(scene.run(&asked), departures);
+    let answer = answer.unwrap();
+    assert!(is_right(&answer, 2.0) && answer.failed_on.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_lost_its_device_waits_for_the_next_one_and_a_new_one_does_not() {
+    let dying = Scripted::new("dying").runs([Deed::Go]);
+    let next = Scripted::new("next");
+    let scene = Scene::new(&[&dying]).restarting();
+    let (bereft, fresh) = (request(1, 1.0), request(1, 2.0));
+    let restart = async {
+        while scene.scheduler.state().account.failovers == 0 {
+            tokio::task::yield_now().await;
+        }
+        let told = scene.run(&fresh).await;
+        assert!(matches!(told, Err(RunError::NoDevice(_))), "{told:?}");
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        scene.attach(&next, 1);
+    };
+    let (answer, ()) = tokio::join!(scene.run(&bereft), restart);
+    assert!(is_right(&answer.unwrap(), 1.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_also_ends_the_wait_for_the_next_device() {
+    let dying = Scripted::new("dying").runs([Deed::Go]);
+    let scene = Scene::new(&[&dying]).restarting();
+    let mut asked = request(1, 1.0);
+    asked.deadline = Some(Duration::from_secs(3));
+    let since = Instant::now();
+    let error = scene.run(&asked).await.unwrap_err();
+    assert!(matches!(error, RunError::Expired(_)), "{error}");
+    assert_eq!(since.elapsed().as_secs(), 3);
 }
 
 /// Room for two models that have no weights.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use holdfast_devices::{DeviceError, ErrorKind, Outcome, Returned, SegmentId};
 
 use super::Scheduler;
+use super::fault::Failed;
 use super::proof::{Gathered, Verdict};
 use super::queue::Waiter;
 use super::turn::{Granted, Lease, Turn, Used};
@@ -45,16 +46,18 @@ async fn answer(scheduler: &Scheduler, mut lease: Lease, gathered: Gathered, row
                 one_by_one(lease, waiters, &sizes, &inputs).await;
             }
         },
-        Err(error) if is_lost(error.kind()) => {
-            lease.used = Used::of(&error, &lease.granted);
+        Err(error) => {
+            let failed = lease.failed(error);
+            // One of them may be wrong, which is no reason for the others to fail.
+            if failed.is_about_one() {
+                drop(one_by_one(lease, waiters, &sizes, &inputs).await);
+                return;
+            }
             let granted = free(lease);
-            let reason = crate::pool::explain(&error);
             for waiter in waiters {
-                tell(waiter, &granted, total, Err(DeviceError::new(error.kind(), reason.clone())));
+                tell(waiter, &granted, total, Err(failed.for_another()));
             }
         }
-        // One of them may be wrong, which is no reason for the others to fail.
-        Err(_) => drop(one_by_one(lease, waiters, &sizes, &inputs).await),
     }
 }
 
@@ -76,9 +79,8 @@ async fn prove(scheduler: &Scheduler, lease: Lease, gathered: Gathered, rows: &R
             open.verdict = Some(if same { Verdict::Holds } else { Verdict::Differs });
         }
         Err(error) => {
-            lease.used = Used::of(&error, &lease.granted);
             // A device that is there and cannot do it is an answer as well.
-            open.verdict = (!is_lost(error.kind())).then_some(Verdict::Differs);
+            open.verdict = lease.failed(error).is_about_one().then_some(Verdict::Differs);
         }
     }
 }
@@ -104,8 +106,7 @@ async fn one_by_one(
                 tell(waiter, &lease.granted, size, Ok(answered));
             }
             Err(error) => {
-                lease.used = Used::of(&error, &lease.granted);
-                failed.push((waiter, size, Err(error)));
+                failed.push((waiter, size, Err(lease.failed(error))));
             }
         }
     }
@@ -124,14 +125,6 @@ async fn one_by_one(
 /// Gives the slot back before anybody is told: those who come back must not find it taken.
 pub(super) fn free(lease: Lease) -> Granted {
     lease.granted.clone()
-}
-
-/// Whether the device was lost under it, and not the request was refused.
-pub(super) fn is_lost(kind: ErrorKind) -> bool {
-    match kind {
-        ErrorKind::StateLost | ErrorKind::Protocol | ErrorKind::Timeout | ErrorKind::Busy => true,
-        ErrorKind::Caller | ErrorKind::Device | ErrorKind::Memory | ErrorKind::Cancelled => false,
-    }
 }
 
 /// A claim that is being tried.
@@ -163,7 +156,7 @@ pub(super) fn tell(
     waiter: Waiter,
     granted: &Granted,
     rows: usize,
-    result: Result<Answered, DeviceError>,
+    result: Result<Answered, Failed>,
 ) {
     // Whoever has left does not want to know.
     let _ = waiter.turn.send(Turn::Ran { granted: granted.clone(), rows, result });

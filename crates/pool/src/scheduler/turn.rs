@@ -7,6 +7,7 @@ use holdfast_devices::{DeviceError, Loaded, SegmentId};
 use tokio::time::Instant;
 
 use super::Scheduler;
+use super::fault::{Failed, Fault};
 use super::member::{Host, MemberId};
 use crate::program::{Answered, Kept, Ran, There};
 use crate::route::Prepared;
@@ -17,7 +18,7 @@ pub(crate) enum Turn {
     /// It runs on its own, with this.
     Run(Lease),
     /// It ran with others.
-    Ran { granted: Granted, rows: usize, result: Result<Answered, DeviceError> },
+    Ran { granted: Granted, rows: usize, result: Result<Answered, Failed> },
     /// The model cannot be had on this choice.
     Cannot(String),
     /// The model is wrong everywhere.
@@ -61,7 +62,7 @@ pub(crate) enum Used {
         kept: Vec<Kept>,
     },
     /// The device failed.
-    Badly(holdfast_devices::ErrorKind),
+    Badly(Fault),
     /// It says nothing about the device.
     NotToSay,
 }
@@ -71,21 +72,6 @@ impl Used {
     pub(crate) fn well(requests: usize, ran: &mut Ran) -> Used {
         let (steps, kept) = (std::mem::take(&mut ran.steps), std::mem::take(&mut ran.kept));
         Used::Well { requests, steps, kept }
-    }
-
-    /// What an error says about the device that gave it.
-    pub(crate) fn of(error: &DeviceError, granted: &Granted) -> Used {
-        use holdfast_devices::ErrorKind;
-        match error.kind() {
-            ErrorKind::Caller | ErrorKind::Cancelled | ErrorKind::Memory => Used::NotToSay,
-            // What fails there fails there again, whenever it is asked.
-            _ if granted.steady => Used::NotToSay,
-            kind @ (ErrorKind::Device
-            | ErrorKind::Timeout
-            | ErrorKind::Busy
-            | ErrorKind::StateLost
-            | ErrorKind::Protocol) => Used::Badly(kind),
-        }
     }
 }
 
@@ -99,6 +85,19 @@ pub(crate) struct Lease {
 impl Lease {
     pub(crate) fn new(scheduler: Scheduler, granted: Granted) -> Lease {
         Lease { granted, used: Used::NotToSay, scheduler }
+    }
+
+    /// Notes that a run failed. What it was that failed decides what it says about the device: one
+    /// that cannot do this may be fine for everything else.
+    pub(crate) fn failed(&mut self, error: DeviceError) -> Failed {
+        let fault = self.scheduler.state().fault(&self.granted, error.kind());
+        self.used = match fault {
+            Fault::Caller | Fault::Refused => Used::NotToSay,
+            // What fails there fails there again, whenever it is asked.
+            _ if self.granted.steady => Used::NotToSay,
+            Fault::Busy | Fault::NotBegun | Fault::Lost => Used::Badly(fault),
+        };
+        Failed { error, fault }
     }
 }
 

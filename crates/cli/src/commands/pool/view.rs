@@ -216,6 +216,10 @@ fn device(device: &DeviceMetrics) -> Vec<String> {
         DeviceMetrics { in_flight: 0, .. } => "idle",
         _ => "busy",
     };
+    let mut running = format!("{} of {}", device.in_flight, device.slots);
+    if device.share < 1.0 {
+        running.push_str(&format!(" ({:.0} %)", device.share * 100.0));
+    }
     // A lane's engine is named with the browser that it is in.
     let browser = device.engine.rsplit_once(" in ").map_or("-", |(_, browser)| browser);
     let memory = format!("{} of {}", bytes(device.model_bytes), bytes(device.model_bytes_limit));
@@ -223,7 +227,7 @@ fn device(device: &DeviceMetrics) -> Vec<String> {
         device.name.clone(),
         state.to_owned(),
         if device.accelerated { "yes" } else { "no" }.to_owned(),
-        format!("{} of {}", device.in_flight, device.slots),
+        running,
         memory,
         browser.to_owned(),
         device.adapter.clone(),
@@ -268,6 +272,7 @@ mod tests {
             adapter: "AMD EPYC".to_owned(),
             accelerated: false,
             connected: true,
+            share: 1.0,
             slots: 2,
             in_flight: 0,
             models: vec![],
@@ -494,5 +499,13 @@ mod tests {
         check(61, "1 min 1 s");
         check(7325, "2 h 2 min");
         check(90_000, "1 day 1 h");
+    }
+
+    #[test]
+    fn a_device_that_spares_itself_says_how_much_it_offers() {
+        let whole = empty().metrics.devices[0].clone();
+        assert_eq!(device(&whole)[3], "0 of 2");
+        let sparing = DeviceMetrics { share: 0.25, slots: 1, ..whole };
+        assert_eq!(device(&sparing)[3], "0 of 1 (25 %)");
     }
 }
