@@ -6,7 +6,7 @@ use std::sync::Arc;
 use holdfast_devices::Device;
 use holdfast_graph::Tensor;
 use holdfast_models::Store;
-use holdfast_pool::{CopyError, Home, Pool, PoolOptions};
+use holdfast_pool::{SharedTensorError, Home, Pool, PoolOptions};
 use holdfast_tensors::{Key, NewTensor, Span};
 
 fn pool(budget: u64) -> (Pool, tempfile::TempDir) {
@@ -31,12 +31,13 @@ async fn a_tensor_and_a_view_of_it_travel_to_a_device_and_back() {
     let register = |manager: &mut holdfast_tensors::TensorSharingManager| {
         manager.register("m", matrix().into())
     };
-    let there = tensors.with(&Home::Host, register).await.unwrap();
+    let there = tensors.with(&Home::Host, register).await.unwrap().unwrap();
     let on_device = tensors.copy(&Home::Host, there, &cpu(), Key::new("", "m")).await.unwrap();
     assert_eq!(pool.engine().stats().await.unwrap().tensors, 1, "the bytes are on the device");
 
     let spans = [Span::new(0, 3), Span::new(1, 2)];
     let view = tensors.with(&cpu(), |m| m.create_view(on_device, "columns", &spans)).await.unwrap();
+    let view = view.unwrap();
     for (id, expected) in [
         (on_device, matrix()),
         (view, Tensor::from_slice(&[3, 2], &[1f32, 2.0, 5.0, 6.0, 9.0, 10.0]).unwrap()),
@@ -44,9 +45,9 @@ async fn a_tensor_and_a_view_of_it_travel_to_a_device_and_back() {
         let back = tensors.copy(&cpu(), id, &Home::Host, Key::new("", "back")).await.unwrap();
         let read =
             |m: &mut holdfast_tensors::TensorSharingManager| m.tensor(back).unwrap().to_tensor();
-        assert_eq!(tensors.with(&Home::Host, read).await.unwrap(), expected);
+        assert_eq!(tensors.with(&Home::Host, read).await.unwrap().unwrap(), expected);
     }
-    let freed = tensors.with(&cpu(), |manager| manager.optimize_memory_usage()).await;
+    let freed = tensors.with(&cpu(), |manager| manager.optimize_memory_usage()).await.unwrap();
     assert_eq!(freed.bytes_after, 0);
     assert_eq!(pool.engine().stats().await.unwrap().tensors, 0, "and are let go there too");
 }
@@ -61,18 +62,20 @@ async fn what_does_not_fit_or_has_nowhere_to_go_leaves_everything_as_it_was() {
             manager.acquire(id, "a model").map(|_| id)
         }
     };
-    let there = tensors.with(&Home::Host, new("m")).await.unwrap();
+    let there = tensors.with(&Home::Host, new("m")).await.unwrap().unwrap();
     let nowhere = Home::Device("elsewhere".to_owned());
     let error = tensors.copy(&Home::Host, there, &nowhere, Key::new("", "m")).await.unwrap_err();
-    assert!(matches!(&error, CopyError::NoDevice(name) if name == "elsewhere"), "{error}");
+    assert!(matches!(&error, SharedTensorError::NoDevice(name) if name == "elsewhere"), "{error}");
+    let error = tensors.with(&nowhere, |manager| manager.stats()).await.unwrap_err();
+    assert!(matches!(&error, SharedTensorError::NoDevice(_)), "a name alone makes no home: {error}");
 
     let held = tensors.copy(&Home::Host, there, &cpu(), Key::new("", "m")).await.unwrap();
-    tensors.with(&cpu(), |manager| manager.acquire(held, "a model")).await.unwrap();
+    tensors.with(&cpu(), |manager| manager.acquire(held, "a model")).await.unwrap().unwrap();
     let error = tensors.copy(&Home::Host, there, &cpu(), Key::new("", "n")).await.unwrap_err();
-    assert!(matches!(error, CopyError::Sharing(_)), "{error}");
+    assert!(matches!(error, SharedTensorError::Sharing(_)), "{error}");
     assert_eq!(pool.engine().stats().await.unwrap().tensors, 1);
     // What was not held any more makes room.
-    assert!(tensors.with(&cpu(), |manager| manager.release(held, "a model")).await);
+    assert!(tensors.with(&cpu(), |manager| manager.release(held, "a model")).await.unwrap());
     tensors.copy(&Home::Host, there, &cpu(), Key::new("", "n")).await.unwrap();
     assert_eq!(pool.engine().stats().await.unwrap().tensors, 1);
 }

@@ -240,10 +240,12 @@ async fn shared_tensors_live_in_the_browser(backend: Backend) {
     let (tensors, home) = (scene.pool.tensors(), Home::Device(lane.info().name.clone()));
     let values: Vec<f32> = (0..600).map(|value| value as f32 / 7.0).collect();
     let tensor = Tensor::from_slice(&[20, 30], &values).unwrap();
-    let id = tensors.with(&Home::Host, |m| m.register("t", tensor.clone().into())).await.unwrap();
+    let id = tensors.with(&Home::Host, |m| m.register("t", tensor.clone().into())).await;
+    let id = id.unwrap().unwrap();
     let there = within("a copy", tensors.copy(&Home::Host, id, &home, Key::new("", "t"))).await;
     let there = there.unwrap();
     let place = tensors.with(&home, |m| m.tensor(there).unwrap().storage().name()).await;
+    let place = place.unwrap();
     let expected = if backend == Backend::Wasm { "cpu" } else { backend.name() };
     assert_eq!(place, expected);
     let before = lane.stats().await.unwrap();
@@ -251,8 +253,8 @@ async fn shared_tensors_live_in_the_browser(backend: Backend) {
     let back = within("a copy", tensors.copy(&home, there, &Home::Host, Key::new("", "b"))).await;
     let back = back.unwrap();
     let read = tensors.with(&Home::Host, |m| m.tensor(back).unwrap().to_tensor()).await.unwrap();
-    assert_eq!(read, tensor);
-    within("the tensor to go", tensors.with(&home, |m| m.free(there))).await.unwrap();
+    assert_eq!(read.unwrap(), tensor);
+    within("the tensor to go", tensors.with(&home, |m| m.free(there))).await.unwrap().unwrap();
     assert_eq!(lane.stats().await.unwrap().tensors, before.tensors - 1);
     scene.close().await;
 }

@@ -276,11 +276,11 @@ async fn what_one_kind_of_device_refuses_or_fails_at_another_may_do() {
 async fn a_kind_of_device_that_was_away_is_tried_when_it_is_back() {
     let (scene, devices) = Scene::new(&[("first", ToShared::Keep), ("second", ToShared::Keep)]);
     devices[1].be_there(false);
-    scene.scheduler.state().refresh();
+    scene.scheduler.refresh();
     scene.ask().await;
     assert_eq!(scene.shares_on(&[&devices[0], &devices[1]]).await, [true, false]);
     devices[1].be_there(true);
-    scene.scheduler.state().refresh();
+    scene.scheduler.refresh();
     scene.ask().await;
     assert_eq!(scene.shares_on(&[&devices[0], &devices[1]]).await, [true, true]);
 }
@@ -289,15 +289,15 @@ async fn a_kind_of_device_that_was_away_is_tried_when_it_is_back() {
 async fn without_a_device_a_proven_plan_stays_and_a_new_one_waits() {
     let (scene, devices) = Scene::new(&[("only", ToShared::Keep)]);
     devices[0].be_there(false);
-    scene.scheduler.state().refresh();
+    scene.scheduler.refresh();
     scene.ask().await;
     assert_eq!(scene.shares_on(&[&devices[0]]).await, [false]);
     devices[0].be_there(true);
-    scene.scheduler.state().refresh();
+    scene.scheduler.refresh();
     scene.ask().await;
     assert_eq!(scene.shares_on(&[&devices[0]]).await, [true], "found out once it could be");
     devices[0].be_there(false);
-    scene.scheduler.state().refresh();
+    scene.scheduler.refresh();
     scene.ask().await;
     assert_eq!(scene.shares_on(&[&devices[0]]).await, [true]);
 }

@@ -88,6 +88,11 @@ impl Scheduler {
         self.state().kinds_of(choice)
     }
 
+    /// Takes note of what has happened to devices.
+    pub(crate) fn refresh(&self) {
+        self.change(|state| ((), state.refresh()));
+    }
+
     /// These routes are not used any more, and go as soon as nobody does.
     pub(crate) fn retire(&self, routes: impl IntoIterator<Item = SegmentId>) {
         self.change(|state| (state.retire(routes), Vec::new()));

@@ -4,14 +4,14 @@
 //! device. This carries out what they only decide: bytes travel to devices and back, and what was
 //! freed here is let go there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use holdfast_devices::{DeviceError, ErrorKind};
 use holdfast_graph::{Tensor, TensorError};
 use holdfast_tensors::{
-    Arrival, Declaration, Departing, Departure, Key, Limits, Place, SharingError, Storage,
+    Arrival, Declaration, Departing, Departure, Dropped, Key, Limits, Place, SharingError, Storage,
     TensorId, TensorSharingManager,
 };
 use holdfast_wire::Backend;
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::choice::Choice;
 use crate::pool::lock;
 use crate::scheduler::Scheduler;
-use crate::scheduler::member::Host;
+use crate::scheduler::member::{Host, MemberId};
 
 /// Where shared tensors are: in this process, or on the device of this name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,9 +31,9 @@ pub enum Home {
     Device(String),
 }
 
-/// Why a shared tensor could not be copied.
+/// Why something could not be done with a shared tensor.
 #[derive(Debug, thiserror::Error)]
-pub enum CopyError {
+pub enum SharedTensorError {
     /// The rules do not allow it, or there is no room.
     #[error(transparent)]
     Sharing(#[from] SharingError),
@@ -48,76 +48,95 @@ pub enum CopyError {
     Tensor(#[from] TensorError),
 }
 
-/// The shared tensors of a pool.
+/// The shared tensors of a pool. Cheap to clone: clones are the same.
+#[derive(Clone)]
 pub struct SharedTensors {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     scheduler: Scheduler,
     since: Instant,
     limits: Limits,
-    /// Never held while anything is awaited.
-    managers: Mutex<HashMap<Home, TensorSharingManager>>,
+    /// One for the host, and one for each device that is there and was asked for. Never held while
+    /// anything is awaited.
+    managers: Mutex<HashMap<Home, Managed>>,
+}
+
+/// The manager of a home.
+struct Managed {
+    manager: TensorSharingManager,
+    /// Which device it is for; `None` for the host.
+    of: Option<Incarnation>,
+}
+
+/// A device from one loss of all that it had to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Incarnation {
+    member: MemberId,
+    losses: u64,
 }
 
 impl SharedTensors {
     pub(crate) fn new(scheduler: Scheduler, limits: Limits) -> SharedTensors {
-        SharedTensors { scheduler, since: Instant::now(), limits, managers: Mutex::default() }
+        let (since, managers) = (Instant::now(), Mutex::default());
+        SharedTensors { shared: Arc::new(Shared { scheduler, since, limits, managers }) }
     }
 
-    /// Works with the tensors of a home. What that freed on a device goes there as well.
+    /// Works with the tensors of a home. What that freed on a device goes there as well. A device
+    /// that has lost what it had begins anew: ids from before mean nothing.
     pub async fn with<T>(
         &self,
         home: &Home,
         work: impl FnOnce(&mut TensorSharingManager) -> T,
-    ) -> T {
-        let (result, dropped) = {
-            let mut managers = lock(&self.managers);
-            let new = || TensorSharingManager::new(self.limits.clone());
-            let manager = managers.entry(home.clone()).or_insert_with(new);
-            manager.advance_to(self.since.elapsed());
-            let result = work(manager);
-            (result, manager.take_dropped())
-        };
-        for dropped in dropped {
-            if let Ok((device, _)) = self.device(&dropped.device) {
-                // What is not there any more is gone, which is what was wanted.
-                let name = holdfast_devices::TensorId(dropped.name.to_string());
-                let _ = device.drop_tensor(&name).await;
-            }
-        }
-        result
+    ) -> Result<T, SharedTensorError> {
+        let (result, dropped) = self.change(home, work)?;
+        self.drop_there(dropped).await;
+        Ok(result)
     }
 
     /// Copies a tensor, or what a view shows, from one home to another, under a name there. The
-    /// name means what it did until the copy has arrived.
+    /// name means what it did until the copy has arrived. Dropping the future leaves all as it was.
     pub async fn copy(
         &self,
         from: &Home,
         id: TensorId,
         to: &Home,
         key: Key<'_>,
-    ) -> Result<TensorId, CopyError> {
-        let target = self.target(to)?;
-        let departure = self.with(from, |manager| manager.depart(id)).await?;
+    ) -> Result<TensorId, SharedTensorError> {
+        let target = self.reach(to)?;
+        let place = target.as_ref().map_or(Place::Host, |target| target.place.clone());
+        let departure = self.with(from, |manager| manager.depart(id)).await??;
+        let mut moving = Moving { tensors: self, from, departure: Some(departure), arrival: None };
+        let Some(departure) = &moving.departure else { return Err(SharingError::Gone { id }.into()) };
         let declaration = Declaration {
             dtype: departure.dtype,
             dims: departure.dims.clone(),
-            place: target.as_ref().map_or(Place::Host, |(_, place)| place.clone()),
+            place,
             producer: None,
             consumers: Vec::new(),
         };
-        let arrival = self.with(to, |manager| manager.arrive(key, declaration)).await;
-        let moved = match &arrival {
-            Ok(arrival) => self.carry(from, &departure, target.map(|(d, _)| d), arrival).await,
-            Err(_) => Ok(None),
-        };
-        self.with(from, |manager| manager.departed(departure)).await;
-        let arrival = arrival?;
-        match moved {
-            Ok(bytes) => Ok(self.with(to, |manager| manager.arrived(arrival, bytes)).await?),
-            Err(error) => {
-                self.with(to, |manager| manager.abandon(arrival)).await;
-                Err(error)
-            }
+        let arrival = self.with(to, |manager| manager.arrive(key, declaration)).await??;
+        let (_, arrival) = moving.arrival.insert((to, arrival));
+        let device = target.map(|target| target.device);
+        let moved = self.carry(from, departure, device, arrival).await;
+        if let Err(SharedTensorError::Device(error)) = &moved
+            && error.kind() == ErrorKind::StateLost
+        {
+            // What else is gone is known before anybody asks for it.
+            self.shared.scheduler.refresh();
         }
+        let bytes = moved?;
+        let Some((_, arrival)) = moving.arrival.take() else {
+            return Err(SharingError::Gone { id }.into());
+        };
+        let name = arrival.device_name.clone();
+        let arrived = self.with(to, |manager| manager.arrived(arrival, bytes)).await?;
+        if let (Err(_), Home::Device(device), Some(name)) = (&arrived, to, name) {
+            // The manager may not know of it any more, if the device lost all before it came.
+            self.drop_there(vec![Dropped { device: device.as_str().into(), name }]).await;
+        }
+        Ok(arrived?)
     }
 
     /// Moves the bytes. What is to arrive on the host comes back.
@@ -127,25 +146,18 @@ impl SharedTensors {
         departure: &Departure,
         device: Option<Arc<dyn Host>>,
         arrival: &Arrival,
-    ) -> Result<Option<Bytes>, CopyError> {
-        let bytes = match (&departure.content, from) {
-            (Departing::Host(bytes), _) => bytes.clone(),
-            (Departing::Device { name, window }, Home::Device(source)) => {
-                let (source_device, _) = self.device(source)?;
+    ) -> Result<Option<Bytes>, SharedTensorError> {
+        let bytes = match &departure.content {
+            Departing::Host(bytes) => bytes.clone(),
+            Departing::Device { name, window } => {
+                let no_device = || SharedTensorError::NoDevice("host".to_owned());
+                let source = self.reach(from)?.ok_or_else(no_device)?.device;
                 let name = holdfast_devices::TensorId(name.to_string());
-                let read = source_device.get(&name).await;
-                if read.as_ref().is_err_and(|error| error.kind() == ErrorKind::StateLost) {
-                    // Everything that it had is gone, so nothing of it is there to be found.
-                    lock(&self.managers).remove(from);
-                }
-                let tensor = read?;
+                let tensor = source.get(&name).await?;
                 match window {
                     None => tensor.bytes().clone(),
                     Some(window) => window.read(departure.dtype, tensor.bytes()),
                 }
-            }
-            (Departing::Device { .. }, Home::Host) => {
-                return Err(CopyError::NoDevice("host".to_owned()));
             }
         };
         let (Some(device), Some(name)) = (device, &arrival.device_name) else {
@@ -156,24 +168,100 @@ impl SharedTensors {
         Ok(None)
     }
 
-    fn target(&self, to: &Home) -> Result<Option<Reached>, CopyError> {
-        match to {
-            Home::Host => Ok(None),
-            Home::Device(name) => self.device(name).map(Some),
+    /// Works with a manager, without waiting: what has to be dropped comes back.
+    fn change<T>(
+        &self,
+        home: &Home,
+        work: impl FnOnce(&mut TensorSharingManager) -> T,
+    ) -> Result<(T, Vec<Dropped>), SharedTensorError> {
+        let of = self.reach(home)?.map(|reached| reached.of);
+        let mut managers = lock(&self.shared.managers);
+        let mut dropped = Vec::new();
+        if managers.get(home).is_some_and(|managed| managed.of != of)
+            && let Some(lost) = managers.remove(home)
+        {
+            // What came after the loss but before this is still there.
+            dropped = lost.manager.into_dropped();
+        }
+        if !managers.contains_key(home) {
+            let names = self.device_names();
+            managers.retain(|home, _| match home {
+                Home::Host => true,
+                Home::Device(name) => names.contains(name),
+            });
+        }
+        let new = || Managed { manager: TensorSharingManager::new(self.shared.limits.clone()), of };
+        let manager = &mut managers.entry(home.clone()).or_insert_with(new).manager;
+        manager.advance_to(self.shared.since.elapsed());
+        let result = work(manager);
+        dropped.extend(manager.take_dropped());
+        Ok((result, dropped))
+    }
+
+    async fn drop_there(&self, dropped: Vec<Dropped>) {
+        for Dropped { device, name } in dropped {
+            if let Ok(Some(reached)) = self.reach(&Home::Device(device.to_string())) {
+                // What is not there any more is gone, which is what was wanted.
+                let name = holdfast_devices::TensorId(name.to_string());
+                let _ = reached.device.drop_tensor(&name).await;
+            }
         }
     }
 
-    fn device(&self, name: &str) -> Result<Reached, CopyError> {
-        let state = self.scheduler.state();
-        let member = state.members.values().find(|member| member.info.name == name);
-        let member = member.ok_or_else(|| CopyError::NoDevice(name.to_owned()))?;
-        let storage = storage_of(member.options.choice);
-        Ok((member.device.clone(), Place::device(name, storage)))
+    fn device_names(&self) -> HashSet<String> {
+        let state = self.shared.scheduler.state();
+        state.members.values().map(|member| member.info.name.clone()).collect()
+    }
+
+    /// The device of a home; `None` for the host.
+    fn reach(&self, home: &Home) -> Result<Option<Reached>, SharedTensorError> {
+        let Home::Device(name) = home else { return Ok(None) };
+        let state = self.shared.scheduler.state();
+        let member = state.members.iter().find(|(_, member)| member.info.name == *name);
+        let (id, member) = member.ok_or_else(|| SharedTensorError::NoDevice(name.to_owned()))?;
+        Ok(Some(Reached {
+            device: member.device.clone(),
+            place: Place::device(name, storage_of(member.options.choice)),
+            of: Incarnation { member: *id, losses: member.losses },
+        }))
     }
 }
 
 /// A device, and what its memory is.
-type Reached = (Arc<dyn Host>, Place);
+struct Reached {
+    device: Arc<dyn Host>,
+    place: Place,
+    of: Incarnation,
+}
+
+/// A copy that is under way. However that ends, both managers get back what they gave for it.
+struct Moving<'a> {
+    tensors: &'a SharedTensors,
+    from: &'a Home,
+    departure: Option<Departure>,
+    arrival: Option<(&'a Home, Arrival)>,
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        let mut dropped = Vec::new();
+        if let Some(departure) = self.departure.take() {
+            let departed = self.tensors.change(self.from, |manager| manager.departed(departure));
+            dropped.extend(departed.map(|((), dropped)| dropped).unwrap_or_default());
+        }
+        if let Some((to, arrival)) = self.arrival.take() {
+            let abandoned = self.tensors.change(to, |manager| manager.abandon(arrival));
+            dropped.extend(abandoned.map(|((), dropped)| dropped).unwrap_or_default());
+        }
+        // Without a runtime, there are no devices either.
+        if !dropped.is_empty()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let tensors = self.tensors.clone();
+            runtime.spawn(async move { tensors.drop_there(dropped).await });
+        }
+    }
+}
 
 /// What the memory of a device is.
 pub(crate) fn storage_of(choice: Choice) -> Storage {
@@ -183,3 +271,6 @@ pub(crate) fn storage_of(choice: Choice) -> Storage {
         Choice::Cpu | Choice::Lane(Backend::Wasm) => Storage::Cpu,
     }
 }
+
+#[cfg(test)]
+mod tests;
