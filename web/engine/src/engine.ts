@@ -13,6 +13,7 @@ import type {
   OutputTensor,
   StepTiming,
   TensorShape,
+  TensorWindow,
 } from "#wire/messages";
 
 /** What an engine is made with. */
@@ -32,8 +33,8 @@ export interface Engine {
   unload(segment: string): Promise<void>;
   /** Keeps a tensor on the device, replacing one of the same name. Its bytes are the engine's now. */
   put(name: string, tensor: HostTensor): Promise<void>;
-  /** Reads a kept tensor back. */
-  get(name: string): Promise<HostTensor>;
+  /** Reads a kept tensor back, or a part of it. */
+  get(name: string, window?: TensorWindow | null): Promise<HostTensor>;
   /** Lets a kept tensor go. */
   drop(name: string): Promise<void>;
   /**
@@ -123,6 +124,8 @@ export interface EngineStats {
   segments: number;
   tensors: number;
   tensorBytes: number;
+  /** Those of them in GPU buffers and ML tensors. */
+  deviceTensorBytes: number;
   /** Of lifted weights, one copy of each. */
   liftedBytes: number;
   heapBytes: number | null;

@@ -23,7 +23,7 @@ import {
   type FromEngine,
   type ToEngine,
 } from "#lane/engine-calls";
-import type { LoadPhase } from "#wire/messages";
+import type { LoadPhase, TensorWindow } from "#wire/messages";
 
 /** The part of a worker that is used here. */
 export interface EngineWorker {
@@ -87,8 +87,8 @@ export class EngineClient implements DisposableEngine {
     return this.#call("put", { name, tensor }, buffersOf([tensor.bytes]));
   }
 
-  get(name: string): Promise<HostTensor> {
-    return this.#call("get", name);
+  get(name: string, window: TensorWindow | null = null): Promise<HostTensor> {
+    return this.#call("get", { name, window });
   }
 
   drop(name: string): Promise<void> {

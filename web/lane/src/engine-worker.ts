@@ -51,7 +51,7 @@ async function answer(engine: Engine, call: Call): Promise<void> {
       return say({ type: "answer", id, answer: outcome }, outputBuffers(outcome.outputs));
     }
     case "get": {
-      const tensor = await engine.get(call.asked);
+      const tensor = await engine.get(call.asked.name, call.asked.window);
       return say({ type: "answer", id, answer: tensor }, buffersOf([tensor.bytes]));
     }
     case "stats":

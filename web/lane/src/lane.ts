@@ -420,6 +420,7 @@ export class Lane implements LineOwner, TaskContext {
       segments: this.holdings.segments.size,
       tensors: this.holdings.tensors.size,
       tensorBytes: this.holdings.tensorBytes,
+      deviceTensorBytes: this.holdings.deviceTensorBytes,
       liftedBytes: this.holdings.liftedBytes,
       unacknowledged: this.#answers.unacknowledged,
       cacheBytes: this.blobs.usedBytes,

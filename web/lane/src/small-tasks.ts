@@ -9,7 +9,7 @@ import { RequestError } from "#lane/request-error";
 import { letter, segmentTouch, Task, type TaskContext, tensorTouch } from "#lane/task";
 import { BodyWriter, bytesOf } from "#wire/body";
 import type { Bytes } from "#wire/frame";
-import type { TensorSlice, ToLane } from "#wire/messages";
+import type { TensorSlice, TensorWindow, ToLane } from "#wire/messages";
 
 type Of<T extends ToLane["type"]> = Extract<ToLane, { type: T }>;
 
@@ -56,10 +56,12 @@ export class PutTask extends Task {
 
 export class GetTask extends Task {
   readonly #tensor: string;
+  readonly #window: TensorWindow | null;
 
-  constructor(context: TaskContext, { request, tensor }: Of<"get">) {
+  constructor(context: TaskContext, { request, tensor, window }: Of<"get">) {
     super(context, request, "get", [tensorTouch(tensor)]);
     this.#tensor = tensor;
+    this.#window = window;
   }
 
   override check(): void {
@@ -68,7 +70,7 @@ export class GetTask extends Task {
 
   async perform(engine: Engine): Promise<Letter> {
     const writer = new BodyWriter();
-    const value = writer.push(await engine.get(this.#tensor));
+    const value = writer.push(await engine.get(this.#tensor, this.#window));
     return letter({ type: "tensor", request: this.request, value }, writer.pieces);
   }
 }

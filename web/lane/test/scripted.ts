@@ -169,7 +169,8 @@ export class ScriptedEngine implements DisposableEngine {
       throw new EngineError("device", this.dead, true);
     }
     const { segments, tensorBytes } = this;
-    return { segments, tensors: 0, tensorBytes, liftedBytes: 7, heapBytes: 5 };
+    const tensors = { tensors: 0, tensorBytes, deviceTensorBytes: 0 };
+    return { segments, ...tensors, liftedBytes: 7, heapBytes: 5 };
   }
   cancel() {
     this.cancels += 1;
