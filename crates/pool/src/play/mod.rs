@@ -12,7 +12,6 @@ mod table;
 mod weights;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use holdfast_devices::cpu::Target;
@@ -46,8 +45,8 @@ struct Shared {
     progress: Arc<dyn Fn(&str) + Send + Sync>,
     /// Never held while anything is awaited.
     plays: Mutex<HashMap<Stage, Play>>,
-    /// While this is not zero, no plan is begun: somebody is still bringing models in.
-    gathering: AtomicUsize,
+    /// Never held while anything else is locked.
+    gatherings: Mutex<Gatherings>,
     /// A plan was made, or given up.
     planned: Notify,
 }
@@ -83,8 +82,8 @@ impl Plays {
         prices: Prices,
         progress: Arc<dyn Fn(&str) + Send + Sync>,
     ) -> Plays {
-        let (plays, gathering, planned) = Default::default();
-        let shared = Shared { store, scheduler, prices, progress, plays, gathering, planned };
+        let (plays, gatherings, planned) = Default::default();
+        let shared = Shared { store, scheduler, prices, progress, plays, gatherings, planned };
         Plays { shared: Arc::new(shared) }
     }
 
@@ -96,12 +95,12 @@ impl Plays {
         whole: Arc<Prepared>,
     ) -> Arc<Prepared> {
         let stage = Stage::of(target, &whole);
-        let now = Instant::now();
+        let (now, gathering) = (Instant::now(), lock(&self.shared.gatherings).since);
         let mut plays = lock(&self.shared.plays);
         // A stage for sizes that were asked for once is not worth remembering.
         plays.retain(|other, play| *other == stage || play.is_planning || play.is_used(now));
         let play = plays.entry(stage.clone()).or_default();
-        play.ask(&whole, &request.inputs, now);
+        play.ask(&whole, &request.inputs, gathering, now);
         let route = play.route(&whole.original).cloned();
         self.begin(&stage, play);
         route.unwrap_or(whole)
@@ -150,7 +149,7 @@ impl Plays {
 
     /// Begins a plan, if there is need for one.
     fn begin(&self, stage: &Stage, play: &mut Play) {
-        let is_gathering = self.shared.gathering.load(Ordering::SeqCst) > 0;
+        let is_gathering = lock(&self.shared.gatherings).since.is_some();
         if !is_gathering
             && !play.is_planning
             && play.is_stale(&self.kinds_of(stage), Instant::now())
@@ -169,8 +168,24 @@ impl Plays {
 
     /// Lets models come into play together: they are planned for when the guard goes.
     pub(crate) fn gather(&self) -> Gathering<'_> {
-        self.shared.gathering.fetch_add(1, Ordering::SeqCst);
+        let mut gatherings = lock(&self.shared.gatherings);
+        gatherings.count += 1;
+        gatherings.since.get_or_insert_with(Instant::now);
+        drop(gatherings);
         Gathering { plays: self }
+    }
+
+    /// Forgets which models are in play. What they had loaded goes once nobody uses it.
+    pub(crate) async fn forget(&self) {
+        self.settled().await;
+        let mut loaded = Vec::new();
+        lock(&self.shared.plays).retain(|_, play| {
+            if !play.is_planning {
+                loaded.extend(play.loaded());
+            }
+            play.is_planning
+        });
+        self.shared.scheduler.retire(loaded);
     }
 
     /// Waits until all that is in play is planned for, as far as that can be found out. What comes
@@ -277,6 +292,14 @@ impl Plays {
     }
 }
 
+/// How many are bringing models together. While there are any, no plan is begun.
+#[derive(Default)]
+struct Gatherings {
+    count: usize,
+    /// Since when there are any.
+    since: Option<Instant>,
+}
+
 /// While this is there, no plan is begun.
 pub(crate) struct Gathering<'a> {
     plays: &'a Plays,
@@ -284,7 +307,12 @@ pub(crate) struct Gathering<'a> {
 
 impl Drop for Gathering<'_> {
     fn drop(&mut self) {
-        self.plays.shared.gathering.fetch_sub(1, Ordering::SeqCst);
+        let mut gatherings = lock(&self.plays.shared.gatherings);
+        gatherings.count -= 1;
+        if gatherings.count == 0 {
+            gatherings.since = None;
+        }
+        drop(gatherings);
         for (stage, play) in lock(&self.plays.shared.plays).iter_mut() {
             self.plays.begin(stage, play);
         }

@@ -15,9 +15,10 @@ use crate::batch::Inputs;
 use crate::route::Prepared;
 use crate::scheduler::member::KindId;
 
-/// Models that may be in play. One more takes the place of one that nobody has asked for lately;
-/// where there is none, it runs on its own. (If it always took a place, seventeen models that take
-/// turns would be planned for all the time, and never run by a plan.)
+/// Models that may be in play. One more takes the place of one that nobody has asked for lately, or
+/// since somebody began to bring models together; where there is none, it runs on its own. (If it
+/// always took a place, seventeen models that take turns would be planned for all the time, and
+/// never run by a plan.)
 pub(super) const MOST: usize = 16;
 
 /// How long a model that nobody asks for keeps its place from others.
@@ -65,16 +66,24 @@ pub(super) struct Found {
 }
 
 impl Play {
-    /// Somebody asks for a model.
-    pub(super) fn ask(&mut self, whole: &Arc<Prepared>, sample: &Inputs, now: Instant) {
+    /// Somebody asks for a model; `gathering` is since when models are being brought together.
+    pub(super) fn ask(
+        &mut self,
+        whole: &Arc<Prepared>,
+        sample: &Inputs,
+        gathering: Option<Instant>,
+        now: Instant,
+    ) {
         if let Some(model) = self.models.get_mut(&whole.original) {
             model.used = now;
             return;
         }
         if self.models.len() >= MOST {
             let oldest = self.models.iter().min_by_key(|(_, model)| model.used);
-            let settled = |(_, model): &(&Digest, &InPlay)| now - model.used >= SETTLED;
-            let Some(oldest) = oldest.filter(settled).map(|(digest, _)| *digest) else { return };
+            let may_go = |(_, model): &(&Digest, &InPlay)| {
+                now - model.used >= SETTLED || gathering.is_some_and(|since| model.used < since)
+            };
+            let Some(oldest) = oldest.filter(may_go).map(|(digest, _)| *digest) else { return };
             self.models.remove(&oldest);
         }
         let (whole, sample) = (whole.clone(), Arc::new(sample.clone()));
@@ -167,6 +176,13 @@ impl Play {
         retired
     }
 
+    /// All that the models may have loaded.
+    pub(super) fn loaded(&self) -> Vec<SegmentId> {
+        let routes = self.plan.iter().flat_map(|plan| plan.routes.values());
+        let whole = self.models.values().map(|model| &model.whole);
+        routes.chain(whole).map(|route| route.id).collect()
+    }
+
     fn install(
         &mut self,
         planned_for: BTreeSet<Digest>,
@@ -212,14 +228,14 @@ mod tests {
     fn more_models_than_there_is_room_for_do_not_push_each_other_out() {
         let (mut play, start) = (Play::default(), Instant::now());
         for number in 0..MOST {
-            play.ask(&model(number), &Vec::new(), start);
+            play.ask(&model(number), &Vec::new(), None, start);
         }
         assert!(play.is_stale(&KIND, start));
         plan(&mut play, start);
         for round in 1..10 {
             let now = start + Duration::from_secs(round);
             for number in 0..MOST + 4 {
-                play.ask(&model(number), &Vec::new(), now);
+                play.ask(&model(number), &Vec::new(), None, now);
                 assert!(!play.is_stale(&KIND, now), "no plan is needed for one that has no place");
             }
         }
@@ -229,13 +245,13 @@ mod tests {
     fn one_more_takes_the_place_of_one_that_nobody_asks_for() {
         let (mut play, start) = (Play::default(), Instant::now());
         for number in 0..MOST {
-            play.ask(&model(number), &Vec::new(), start);
+            play.ask(&model(number), &Vec::new(), None, start);
         }
         plan(&mut play, start);
         for number in 1..MOST {
-            play.ask(&model(number), &Vec::new(), start + SETTLED / 2);
+            play.ask(&model(number), &Vec::new(), None, start + SETTLED / 2);
         }
-        play.ask(&model(99), &Vec::new(), start + SETTLED);
+        play.ask(&model(99), &Vec::new(), None, start + SETTLED);
         assert!(play.is_stale(&KIND, start + SETTLED));
         let (models, _) = play.begin(start + SETTLED);
         let has = |number| models.iter().any(|(digest, _)| *digest == model(number).original);
@@ -243,9 +259,24 @@ mod tests {
     }
 
     #[test]
+    fn models_that_are_brought_together_take_places_but_not_each_others() {
+        let (mut play, start) = (Play::default(), Instant::now());
+        for number in 0..MOST {
+            play.ask(&model(number), &Vec::new(), None, start);
+        }
+        let now = start + Duration::from_secs(1);
+        for number in 100..100 + MOST + 3 {
+            play.ask(&model(number), &Vec::new(), Some(now), now);
+        }
+        let (models, _) = play.begin(now);
+        let has = |number: usize| models.iter().any(|(d, _)| *d == model(number).original);
+        assert!((100..100 + MOST).all(has) && models.len() == MOST);
+    }
+
+    #[test]
     fn nothing_is_planned_while_no_device_is_there() {
         let (mut play, start) = (Play::default(), Instant::now());
-        play.ask(&model(0), &Vec::new(), start);
+        play.ask(&model(0), &Vec::new(), None, start);
         assert!(!play.is_stale(&[], start));
         assert!(play.is_stale(&KIND, start));
     }
@@ -253,7 +284,7 @@ mod tests {
     #[test]
     fn what_failed_is_not_tried_again_at_once() {
         let (mut play, start) = (Play::default(), Instant::now());
-        play.ask(&model(0), &Vec::new(), start);
+        play.ask(&model(0), &Vec::new(), None, start);
         play.publish(BTreeSet::new(), Err(Failed::here("a test says so".to_owned())), start);
         assert!(!play.is_stale(&KIND, start));
         assert!(play.is_stale(&KIND, start + PAUSE));

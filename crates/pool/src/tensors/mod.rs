@@ -4,12 +4,17 @@
 //! device. This carries out what they only decide: bytes travel to devices and back, and what was
 //! freed here is let go there.
 
+mod saved;
+
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use holdfast_devices::{DeviceError, ErrorKind};
+use holdfast_devices::{DeviceError, ErrorKind, Window};
 use holdfast_graph::{Tensor, TensorError};
+use holdfast_models::StoreError;
+use holdfast_models::tensors::SavedLimits;
 use holdfast_tensors::{
     Arrival, Declaration, Departing, Departure, Dropped, Key, Limits, Place, SharingError, Storage,
     TensorId, TensorSharingManager,
@@ -21,6 +26,9 @@ use crate::choice::Choice;
 use crate::pool::lock;
 use crate::scheduler::Scheduler;
 use crate::scheduler::member::{Host, MemberId};
+use saved::Saved;
+
+pub use saved::SaveOptions;
 
 /// Where shared tensors are: in this process, or on the device of this name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +51,12 @@ pub enum SharedTensorError {
     /// The device failed.
     #[error("the tensor could not be moved: {0}")]
     Device(#[from] DeviceError),
+    /// The disk failed, or what is on it is damaged.
+    #[error(transparent)]
+    Disk(#[from] StoreError),
+    /// Work came to no end.
+    #[error("it ended before it was done: {0}")]
+    Ended(String),
     /// What the device gave is not what it was said to be.
     #[error("the device gave something else: {0}")]
     Tensor(#[from] TensorError),
@@ -58,6 +72,7 @@ struct Shared {
     scheduler: Scheduler,
     since: Instant,
     limits: Limits,
+    saved: Saved,
     /// One for the host, and one for each device that is there and was asked for. Never held while
     /// anything is awaited.
     managers: Mutex<HashMap<Home, Managed>>,
@@ -78,9 +93,16 @@ struct Incarnation {
 }
 
 impl SharedTensors {
-    pub(crate) fn new(scheduler: Scheduler, limits: Limits) -> SharedTensors {
+    /// Those that are saved are in a folder, which is made once it is needed.
+    pub(crate) fn new(
+        scheduler: Scheduler,
+        limits: Limits,
+        folder: PathBuf,
+        on_disk: SavedLimits,
+    ) -> SharedTensors {
         let (since, managers) = (Instant::now(), Mutex::default());
-        SharedTensors { shared: Arc::new(Shared { scheduler, since, limits, managers }) }
+        let saved = Saved::new(folder, on_disk);
+        SharedTensors { shared: Arc::new(Shared { scheduler, since, limits, saved, managers }) }
     }
 
     /// Works with the tensors of a home. What that freed on a device goes there as well. A device
@@ -105,19 +127,20 @@ impl SharedTensors {
         key: Key<'_>,
     ) -> Result<TensorId, SharedTensorError> {
         let target = self.reach(to)?;
-        let place = target.as_ref().map_or(Place::Host, |target| target.place.clone());
-        let departure = self.with(from, |manager| manager.depart(id)).await??;
-        let mut moving = Moving { tensors: self, from, departure: Some(departure), arrival: None };
-        let Some(departure) = &moving.departure else { return Err(SharingError::Gone { id }.into()) };
+        let mut moving = Moving::begin(self, from, |manager| manager.depart(id))?;
+        let departure = moving.departure(id)?;
         let declaration = Declaration {
             dtype: departure.dtype,
             dims: departure.dims.clone(),
-            place,
+            place: target.as_ref().map_or(Place::Host, |target| target.place.clone()),
             producer: None,
             consumers: Vec::new(),
         };
-        let arrival = self.with(to, |manager| manager.arrive(key, declaration)).await??;
-        let (_, arrival) = moving.arrival.insert((to, arrival));
+        moving.arrive(to, key, declaration)?;
+        moving.drop_there().await;
+        let (Some(departure), Some((_, arrival))) = (&moving.departure, &moving.arrival) else {
+            return Err(SharingError::Gone { id }.into());
+        };
         let device = target.map(|target| target.device);
         let moved = self.carry(from, departure, device, arrival).await;
         if let Err(SharedTensorError::Device(error)) = &moved
@@ -126,17 +149,9 @@ impl SharedTensors {
             // What else is gone is known before anybody asks for it.
             self.shared.scheduler.refresh();
         }
-        let bytes = moved?;
-        let Some((_, arrival)) = moving.arrival.take() else {
-            return Err(SharingError::Gone { id }.into());
-        };
-        let name = arrival.device_name.clone();
-        let arrived = self.with(to, |manager| manager.arrived(arrival, bytes)).await?;
-        if let (Err(_), Home::Device(device), Some(name)) = (&arrived, to, name) {
-            // The manager may not know of it any more, if the device lost all before it came.
-            self.drop_there(vec![Dropped { device: device.as_str().into(), name }]).await;
-        }
-        Ok(arrived?)
+        let arrived = moving.arrived(moved?);
+        moving.drop_there().await;
+        arrived
     }
 
     /// Moves the bytes. What is to arrive on the host comes back.
@@ -147,25 +162,40 @@ impl SharedTensors {
         device: Option<Arc<dyn Host>>,
         arrival: &Arrival,
     ) -> Result<Option<Bytes>, SharedTensorError> {
-        let bytes = match &departure.content {
-            Departing::Host(bytes) => bytes.clone(),
-            Departing::Device { name, window } => {
-                let no_device = || SharedTensorError::NoDevice("host".to_owned());
-                let source = self.reach(from)?.ok_or_else(no_device)?.device;
-                let name = holdfast_devices::TensorId(name.to_string());
-                let tensor = source.get(&name).await?;
-                match window {
-                    None => tensor.bytes().clone(),
-                    Some(window) => window.read(departure.dtype, tensor.bytes()),
-                }
-            }
-        };
+        let bytes = self.read(from, departure).await?;
         let (Some(device), Some(name)) = (device, &arrival.device_name) else {
             return Ok(Some(bytes));
         };
         let tensor = Tensor::new(departure.dtype, departure.dims.clone(), bytes)?;
         device.put(holdfast_devices::TensorId(name.to_string()), tensor).await?;
         Ok(None)
+    }
+
+    /// The bytes of what departs.
+    async fn read(&self, from: &Home, departure: &Departure) -> Result<Bytes, SharedTensorError> {
+        Ok(match &departure.content {
+            Departing::Host(bytes) => bytes.clone(),
+            Departing::Device { name, window } => {
+                let no_device = || SharedTensorError::NoDevice("host".to_owned());
+                let source = self.reach(from)?.ok_or_else(no_device)?.device;
+                let name = holdfast_devices::TensorId(name.to_string());
+                match window {
+                    None => source.get(&name).await?.bytes().clone(),
+                    // Packed elements share bytes, which only whole tensors tell apart.
+                    Some(window) if departure.dtype.bits().is_some_and(|bits| bits < 8) => {
+                        window.read(departure.dtype, source.get(&name).await?.bytes())
+                    }
+                    Some(window) => {
+                        let window = Window {
+                            offset: window.offset(),
+                            dims: window.dims().to_vec(),
+                            strides: window.strides().to_vec(),
+                        };
+                        source.get_window(&name, &window).await?.bytes().clone()
+                    }
+                }
+            }
+        })
     }
 
     /// Works with a manager, without waiting: what has to be dropped comes back.
@@ -234,30 +264,87 @@ struct Reached {
     of: Incarnation,
 }
 
-/// A copy that is under way. However that ends, both managers get back what they gave for it.
+/// A tensor that is on its way. However that ends, even if nobody waits for it any more, managers
+/// get back what they gave for it, and what is to be dropped on devices is dropped.
 struct Moving<'a> {
     tensors: &'a SharedTensors,
     from: &'a Home,
     departure: Option<Departure>,
     arrival: Option<(&'a Home, Arrival)>,
+    dropped: Vec<Dropped>,
+}
+
+impl<'a> Moving<'a> {
+    fn begin(
+        tensors: &'a SharedTensors,
+        from: &'a Home,
+        depart: impl FnOnce(&mut TensorSharingManager) -> Result<Departure, SharingError>,
+    ) -> Result<Moving<'a>, SharedTensorError> {
+        let (departure, arrival, dropped) = (None, None, Vec::new());
+        let mut moving = Moving { tensors, from, departure, arrival, dropped };
+        moving.departure = Some(moving.change(from, depart)??);
+        Ok(moving)
+    }
+
+    /// What departs; it is there until this goes.
+    fn departure(&self, id: TensorId) -> Result<&Departure, SharingError> {
+        self.departure.as_ref().ok_or(SharingError::Gone { id })
+    }
+
+    fn arrive(
+        &mut self,
+        to: &'a Home,
+        key: Key<'_>,
+        declaration: Declaration,
+    ) -> Result<(), SharedTensorError> {
+        let arrival = self.change(to, |manager| manager.arrive(key, declaration))??;
+        self.arrival = Some((to, arrival));
+        Ok(())
+    }
+
+    /// The bytes are there.
+    fn arrived(&mut self, bytes: Option<Bytes>) -> Result<TensorId, SharedTensorError> {
+        let Some((to, arrival)) = self.arrival.take() else {
+            return Err(SharedTensorError::Ended("it had arrived before".to_owned()));
+        };
+        let (name, place) = (arrival.device_name.clone(), arrival.to.clone());
+        let arrived = self.change(to, |manager| manager.arrived(arrival, bytes))?;
+        if let (Err(_), Some(name), Place::Device { device, .. }) = (&arrived, name, place) {
+            // The manager may not know of it any more, if the device lost all before it came.
+            self.dropped.push(Dropped { device, name });
+        }
+        Ok(arrived?)
+    }
+
+    fn change<T>(
+        &mut self,
+        home: &Home,
+        work: impl FnOnce(&mut TensorSharingManager) -> T,
+    ) -> Result<T, SharedTensorError> {
+        let (result, dropped) = self.tensors.change(home, work)?;
+        self.dropped.extend(dropped);
+        Ok(result)
+    }
+
+    async fn drop_there(&mut self) {
+        self.tensors.drop_there(std::mem::take(&mut self.dropped)).await;
+    }
 }
 
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
-        let mut dropped = Vec::new();
+        // Where the home is gone, so is what it kept.
         if let Some(departure) = self.departure.take() {
-            let departed = self.tensors.change(self.from, |manager| manager.departed(departure));
-            dropped.extend(departed.map(|((), dropped)| dropped).unwrap_or_default());
+            let _ = self.change(self.from, |manager| manager.departed(departure));
         }
         if let Some((to, arrival)) = self.arrival.take() {
-            let abandoned = self.tensors.change(to, |manager| manager.abandon(arrival));
-            dropped.extend(abandoned.map(|((), dropped)| dropped).unwrap_or_default());
+            let _ = self.change(to, |manager| manager.abandon(arrival));
         }
         // Without a runtime, there are no devices either.
-        if !dropped.is_empty()
+        if !self.dropped.is_empty()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            let tensors = self.tensors.clone();
+            let (tensors, dropped) = (self.tensors.clone(), std::mem::take(&mut self.dropped));
             runtime.spawn(async move { tensors.drop_there(dropped).await });
         }
     }

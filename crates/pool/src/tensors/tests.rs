@@ -18,7 +18,10 @@ struct Shared {
 
 async fn shared(device: &Scripted) -> Shared {
     let scene = Scene::new(&[device]);
-    let tensors = SharedTensors::new(scene.scheduler.clone(), Limits::budget(64));
+    // Nothing is saved here.
+    let (folder, on_disk) = (PathBuf::new(), SavedLimits { max_bytes: 0, max_age: None });
+    let limits = Limits::budget(64);
+    let tensors = SharedTensors::new(scene.scheduler.clone(), limits, folder, on_disk);
     let tensor = Tensor::from_slice(&[4], &[1f32, 2.0, 3.0, 4.0]).unwrap();
     let source = tensors.with(&Home::Host, |manager| manager.register("t", tensor.into())).await;
     let source = source.unwrap().unwrap();
@@ -51,7 +54,8 @@ async fn a_copy_that_nobody_waits_for_any_more_leaves_nothing() {
     }
     let after = shared.tensors.with(&shared.home, |manager| manager.stats()).await.unwrap();
     assert_eq!((after.arriving, after.bytes), (0, 0));
-    let free = shared.tensors.with(&Home::Host, |manager| manager.can_be_freed(shared.source)).await;
+    let free =
+        shared.tensors.with(&Home::Host, |manager| manager.can_be_freed(shared.source)).await;
     assert!(free.unwrap(), "the source is not kept any longer");
     while device.kept() > 0 {
         tokio::task::yield_now().await;
