@@ -63,6 +63,21 @@ pub trait Device: Send + Sync {
         window.of(&self.get(id).await?)
     }
 
+    /// Keeps a copy of a kept tensor, or of a part of it, under another name. Where the device has a
+    /// memory of its own, the bytes do not leave it.
+    async fn copy(
+        &self,
+        id: &TensorId,
+        window: Option<&Window>,
+        to: TensorId,
+    ) -> Result<(), DeviceError> {
+        let tensor = match window {
+            Some(window) => self.get_window(id, window).await?,
+            None => self.get(id).await?,
+        };
+        self.put(to, tensor).await
+    }
+
     /// Lets a kept tensor go. Programs that use it right now finish first.
     async fn drop_tensor(&self, id: &TensorId) -> Result<(), DeviceError>;
 

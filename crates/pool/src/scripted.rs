@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use holdfast_devices::{
     Device, DeviceError, DeviceInfo, ErrorKind, Event, Input, Loaded, ModelKind, Outcome, Program,
-    RequestId, Returned, Segment, SegmentId, Stats, StepTiming, TensorId,
+    RequestId, Returned, Segment, SegmentId, Stats, StepTiming, TensorId, Window,
 };
 use holdfast_graph::{DataType, Digest, Dim, Tensor, Value};
 use holdfast_models::StoredGraph;
@@ -262,6 +262,20 @@ impl Device for Scripted {
     async fn get(&self, id: &TensorId) -> Result<Tensor, DeviceError> {
         let kept = self.state().tensors.get(id).cloned();
         kept.ok_or_else(|| DeviceError::new(ErrorKind::StateLost, "it is not there"))
+    }
+
+    async fn copy(
+        &self,
+        id: &TensorId,
+        window: Option<&Window>,
+        to: TensorId,
+    ) -> Result<(), DeviceError> {
+        let tensor = self.get(id).await?;
+        let tensor = window.map_or(Ok(tensor.clone()), |window| window.of(&tensor))?;
+        let mut state = self.state();
+        state.log.push(format!("copy {id}"));
+        state.tensors.insert(to, tensor);
+        Ok(())
     }
 
     async fn drop_tensor(&self, id: &TensorId) -> Result<(), DeviceError> {

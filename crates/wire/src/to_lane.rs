@@ -63,6 +63,17 @@ pub enum ToLane {
         /// The part of it that is wanted; none for all of it.
         window: Option<TensorWindow>,
     },
+    /// Keep a copy of a kept tensor, replacing one of the same name. Answered by `done`.
+    Copy {
+        /// Names the request.
+        request: u64,
+        /// The name of what is copied.
+        tensor: String,
+        /// The part of it that is wanted; none for all of it.
+        window: Option<TensorWindow>,
+        /// The copy's name.
+        to: String,
+    },
     /// Let a kept tensor go. Answered by `done`.
     Drop {
         /// Names the request.

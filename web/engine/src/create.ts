@@ -136,6 +136,17 @@ class OrtEngine implements Engine {
     });
   }
 
+  copy(name: string, window: TensorWindow | null, to: string): Promise<number> {
+    return this.#turn("transfer", `tensor \`${name}\` cannot be copied`, async () => {
+      const kept = this.#kept.get(name);
+      const copied = await this.#place.fenced(async () => kept.copy?.(window) ?? null);
+      const read = () => (window === null ? kept.read(false) : kept.readWindow(window));
+      const copy = copied ?? (await this.#place.upload(await read()));
+      this.#kept.keep(to, copy);
+      return copy.byteLen;
+    });
+  }
+
   drop(name: string): Promise<void> {
     return this.#turn("transfer", `tensor \`${name}\` cannot be let go`, () =>
       this.#kept.drop(name),

@@ -35,6 +35,11 @@ export interface Engine {
   put(name: string, tensor: HostTensor): Promise<void>;
   /** Reads a kept tensor back, or a part of it. */
   get(name: string, window?: TensorWindow | null): Promise<HostTensor>;
+  /**
+   * Keeps a copy of a kept tensor, or of a part of it, replacing one of the same name; its bytes
+   * stay on the device where the backend can copy there. Gives how many they are.
+   */
+  copy(name: string, window: TensorWindow | null, to: string): Promise<number>;
   /** Lets a kept tensor go. */
   drop(name: string): Promise<void>;
   /**

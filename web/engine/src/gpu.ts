@@ -62,11 +62,7 @@ export class GpuPlace implements Place {
     const { dims } = tensor;
     const { byteLength: byteLen } = tensor.bytes;
     return this.fenced(async () => {
-      const buffer = this.#own(this.#write(tensor.bytes), dtype, dims, byteLen);
-      // What ONNX Runtime does not take from a buffer is fed from the page's memory.
-      const feed = async () => hostResident(this.#ort, await buffer.read(false)).feed();
-      const resident = { ...buffer, feed, detach: () => resident };
-      return dtype.onGpu && byteLen > 0 ? buffer : resident;
+      return this.#keep(this.#write(tensor.bytes), dtype, dims, byteLen);
     });
   }
 
@@ -286,6 +282,38 @@ export class GpuPlace implements Place {
     });
   }
 
+  /** One to keep: what ONNX Runtime does not take from a buffer is fed from the page's memory. */
+  #keep(buffer: GPUBuffer, dtype: Dtype, dims: readonly number[], byteLen: number): Resident {
+    const own = this.#own(buffer, dtype, dims, byteLen);
+    const feed = async () => hostResident(this.#ort, await own.read(false)).feed();
+    const resident = { ...own, feed, detach: () => resident };
+    return dtype.onGpu && byteLen > 0 ? own : resident;
+  }
+
+  /** A copy of a part of a buffer, if it can be made of multiples of four bytes. */
+  #copy(
+    buffer: GPUBuffer,
+    dtype: Dtype,
+    dims: readonly number[],
+    byteLen: number,
+    window: TensorWindow | null,
+  ): Resident | null {
+    const whole = { starts: [0], byteLen: padded(byteLen, 4) };
+    const runs = window === null ? whole : runsOf(window, dtype, byteLen);
+    const isAligned = (at: number) => at % 4 === 0;
+    if (runs.starts.length > MOST_COPIES || ![...runs.starts, runs.byteLen].every(isAligned)) {
+      return null;
+    }
+    const copiedBytes = window === null ? byteLen : runs.starts.length * runs.byteLen;
+    const copy = this.#createBuffer(copiedBytes);
+    const encoder = this.#device.createCommandEncoder();
+    for (const [run, start] of runs.starts.entries()) {
+      encoder.copyBufferToBuffer(buffer, start, copy, run * runs.byteLen, runs.byteLen);
+    }
+    this.#device.queue.submit([encoder.finish()]);
+    return this.#keep(copy, dtype, window?.dims ?? dims, copiedBytes);
+  }
+
   #own(buffer: GPUBuffer, dtype: Dtype, dims: readonly number[], byteLen: number): Feedable {
     const dataType = dtype.ort as Tensor.GpuBufferDataTypes;
     const resident: Feedable = {
@@ -294,6 +322,7 @@ export class GpuPlace implements Place {
       byteLen,
       onDevice: true,
       readWindow: (window) => this.#readWindow(buffer, dtype, byteLen, window),
+      copy: (window) => this.#copy(buffer, dtype, dims, byteLen, window),
       feed: () => this.#ort.Tensor.fromGpuBuffer(buffer as never, { dataType, dims }),
       read: () => this.#read(buffer, dtype, dims, byteLen),
       detach: () => resident,

@@ -20,6 +20,11 @@ export interface Resident {
   read(last: boolean): Promise<HostTensor>;
   /** Those of a part of it. */
   readWindow(window: TensorWindow): Promise<HostTensor>;
+  /**
+   * A copy of it, or of a part, whose bytes do not leave the backend; within `fenced`. Null, or not
+   * there at all, where the backend cannot make one.
+   */
+  copy?(window: TensorWindow | null): Resident | null;
   /** One that does not depend on the session that made it; this one is let go. */
   detach(): Resident;
   dispose(): void;

@@ -433,6 +433,28 @@ export const CASES: readonly Case[] = [
           await fails(fixture.engine.get("whole", outside), "caller", "is no part of");
         }
       }
+      const halves = new Uint8Array(24).map((_, at) => at);
+      await fixture.engine.put("whole", { dtype: "f16", dims: [3, 4], bytes: halves });
+      // Some of them begin within four bytes, which a GPU does not copy.
+      for (const [offset, width] of [
+        [0, 4],
+        [4, 4],
+        [2, 2],
+        [1, 2],
+      ] as const) {
+        const window = { offset, dims: [2, width], strides: [4, 1] };
+        const byteLen = await fixture.engine.copy("whole", window, "part");
+        const part = await fixture.engine.get("part");
+        const { bytes: expected } = await fixture.engine.get("whole", window);
+        equal([part.dims, [...part.bytes]], [window.dims, [...expected]], `from ${offset}`);
+        const { tensorBytes, deviceTensorBytes } = await fixture.engine.stats();
+        equal([byteLen, tensorBytes], [4 * width, 24 + 4 * width]);
+        equal(deviceTensorBytes, fixture.backend === "wasm" ? 0 : tensorBytes);
+      }
+      await fixture.engine.copy("whole", null, "part");
+      await fixture.engine.put("whole", { dtype: "u8", dims: [1], bytes: new Uint8Array(1) });
+      equal([...(await fixture.engine.get("part")).bytes], [...halves], "a copy is its own");
+      await fixture.engine.drop("part");
       // More runs than are worth a copy each.
       const many = new Uint8Array(6000).map((_, at) => at % 251);
       await fixture.engine.put("whole", { dtype: "u8", dims: [2000, 3], bytes: many });

@@ -21,6 +21,7 @@ export interface EngineCalls {
   unload: { asked: string; answer: undefined };
   put: { asked: { name: string; tensor: HostTensor }; answer: undefined };
   get: { asked: { name: string; window: TensorWindow | null }; answer: HostTensor };
+  copy: { asked: { name: string; window: TensorWindow | null; to: string }; answer: number };
   drop: { asked: string; answer: undefined };
   run: { asked: Program; answer: ProgramOutcome };
   settle: { asked: boolean; answer: undefined };

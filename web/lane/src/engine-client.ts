@@ -91,6 +91,10 @@ export class EngineClient implements DisposableEngine {
     return this.#call("get", { name, window });
   }
 
+  copy(name: string, window: TensorWindow | null, to: string): Promise<number> {
+    return this.#call("copy", { name, window, to });
+  }
+
   drop(name: string): Promise<void> {
     return this.#call("drop", name);
   }

@@ -54,6 +54,10 @@ async function answer(engine: Engine, call: Call): Promise<void> {
       const tensor = await engine.get(call.asked.name, call.asked.window);
       return say({ type: "answer", id, answer: tensor }, buffersOf([tensor.bytes]));
     }
+    case "copy": {
+      const { name, window, to } = call.asked;
+      return say({ type: "answer", id, answer: await engine.copy(name, window, to) });
+    }
     case "stats":
       return say({ type: "answer", id, answer: await engine.stats() });
     case "put":

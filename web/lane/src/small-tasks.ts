@@ -75,6 +75,40 @@ export class GetTask extends Task {
   }
 }
 
+export class CopyTask extends Task {
+  readonly #asked: Of<"copy">;
+
+  constructor(context: TaskContext, asked: Of<"copy">) {
+    super(context, asked.request, "copy", [tensorTouch(asked.tensor), tensorTouch(asked.to)]);
+    this.#asked = asked;
+  }
+
+  override check(): void {
+    const { holdings, tensorLimitBytes } = this.context;
+    const { tensor, to } = this.#asked;
+    holdings.requireTensor(tensor);
+    const replaced = holdings.tensors.get(to) ?? 0;
+    // A part is no larger than all of it.
+    const byteLen = holdings.tensors.get(tensor) ?? 0;
+    if (holdings.tensorBytes - replaced + byteLen > tensorLimitBytes) {
+      throw new RequestError(
+        "memory",
+        `tensor ${tensor} has ${byteLen} bytes; the lane keeps ` +
+          `${holdings.tensorBytes} of ${tensorLimitBytes} already; drop some`,
+      );
+    }
+  }
+
+  async perform(engine: Engine): Promise<Letter> {
+    this.committed = true;
+    const { tensor, window, to } = this.#asked;
+    const [byteLen, stats] = await Promise.all([engine.copy(tensor, window, to), engine.stats()]);
+    this.context.holdings.tensorKept(to, byteLen);
+    this.context.holdings.update(stats);
+    return this.done();
+  }
+}
+
 export class DropTask extends Task {
   readonly #tensor: string;
 

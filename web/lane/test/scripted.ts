@@ -22,6 +22,7 @@ import type {
   FromLane,
   Hello,
   LoadPhase,
+  TensorWindow,
   ToLane,
   Welcome,
 } from "#wire/messages";
@@ -157,6 +158,10 @@ export class ScriptedEngine implements DisposableEngine {
   async unload(segment: string) {
     this.calls.push(`unload ${segment}`);
     this.segments -= 1;
+  }
+  async copy(name: string, _window: TensorWindow | null, to: string) {
+    this.calls.push(`copy ${name} ${to}`);
+    return 0;
   }
   async drop(name: string) {
     this.calls.push(`drop ${name}`);

@@ -83,7 +83,23 @@ tensor: string,
 /**
  * The part of it that is wanted; none for all of it.
  */
-window: TensorWindow | null, } | { "type": "drop", 
+window: TensorWindow | null, } | { "type": "copy", 
+/**
+ * Names the request.
+ */
+request: number, 
+/**
+ * The name of what is copied.
+ */
+tensor: string, 
+/**
+ * The part of it that is wanted; none for all of it.
+ */
+window: TensorWindow | null, 
+/**
+ * The copy's name.
+ */
+to: string, } | { "type": "drop", 
 /**
  * Names the request.
  */

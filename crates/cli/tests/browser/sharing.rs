@@ -263,6 +263,17 @@ async fn shared_tensors_live_in_the_browser(backend: Backend) {
     let shown = (0..5).flat_map(|row| (1..8).map(move |column| (3 + 2 * row) * 30 + column));
     let shown: Vec<f32> = shown.map(|at: usize| values[at]).collect();
     assert_eq!(part.unwrap().to_vec::<f32>().unwrap(), shown);
+    // A copy of it there is one of its own, and on the device as well.
+    let copy = within("a copy", tensors.copy(&home, view, &home, Key::new("", "copy"))).await;
+    let copy = copy.unwrap();
+    let stats = lane.stats().await.unwrap();
+    assert_eq!((stats.tensors, stats.tensor_bytes), (before.tensors + 1, 2400 + 140));
+    assert_eq!(stats.device_tensor_bytes, if backend == Backend::Wasm { 0 } else { 2540 });
+    let again = within("a copy", tensors.copy(&home, copy, &Home::Host, Key::new("", "v"))).await;
+    let again = again.unwrap();
+    let again = tensors.with(&Home::Host, |m| m.tensor(again).unwrap().to_tensor()).await.unwrap();
+    assert_eq!(again.unwrap().to_vec::<f32>().unwrap(), shown);
+    within("the copy to go", tensors.with(&home, |m| m.free(copy))).await.unwrap().unwrap();
     every_type_lives_there(&scene, &lane, backend).await;
     let back = within("a copy", tensors.copy(&home, there, &Home::Host, Key::new("", "b"))).await;
     let back = back.unwrap();

@@ -284,6 +284,27 @@ impl Device for Lane {
         }
     }
 
+    async fn copy(
+        &self,
+        id: &TensorId,
+        window: Option<&Window>,
+        to: TensorId,
+    ) -> Result<(), DeviceError> {
+        self.known_tensor(id)?;
+        // As if all of it were copied: of a part, only the lane knows how many bytes it has.
+        let bytes = self.state().tensors.get(id).copied().unwrap_or(0);
+        let patience = self.shared.options.timeouts.for_transfer(bytes);
+        let message = |request| {
+            let (tensor, to) = (id.0.clone(), to.0.clone());
+            ToLane::Copy { request, tensor, window: window.map(convert::window), to }
+        };
+        let copy = || {
+            let effect = Effect::Puts(to.clone(), bytes);
+            self.ask("copy", &message, vec![], patience, effect)
+        };
+        retry(self.shared.options.retries.transfer, if_busy, copy).await.map(drop)
+    }
+
     async fn drop_tensor(&self, id: &TensorId) -> Result<(), DeviceError> {
         self.known_tensor(id)?;
         self.state().tensors.remove(id);

@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use holdfast_devices::{DeviceError, ErrorKind, Window};
-use holdfast_graph::{Tensor, TensorError};
+use holdfast_graph::{DataType, Tensor, TensorError};
 use holdfast_models::StoreError;
 use holdfast_models::tensors::SavedLimits;
 use holdfast_tensors::{
-    Arrival, Declaration, Departing, Departure, Dropped, Key, Limits, Place, SharingError, Storage,
-    TensorId, TensorSharingManager,
+    Arrival, Declaration, Departing, Departure, Dropped, Key, Layout, Limits, Place, SharingError,
+    Storage, TensorId, TensorSharingManager,
 };
 use holdfast_wire::Backend;
 use tokio::time::Instant;
@@ -162,40 +162,41 @@ impl SharedTensors {
         device: Option<Arc<dyn Host>>,
         arrival: &Arrival,
     ) -> Result<Option<Bytes>, SharedTensorError> {
-        let bytes = self.read(from, departure).await?;
-        let (Some(device), Some(name)) = (device, &arrival.device_name) else {
-            return Ok(Some(bytes));
+        let (Some(device), Some(target)) = (device, &arrival.device_name) else {
+            return Ok(Some(self.read(from, departure).await?));
         };
+        let target = holdfast_devices::TensorId(target.to_string());
+        if let Departing::Device { name, window } = &departure.content
+            && departure.from == arrival.to
+            && (window.is_none() || !is_packed(departure.dtype))
+        {
+            let source = holdfast_devices::TensorId(name.to_string());
+            device.copy(&source, window.as_ref().map(part).as_ref(), target).await?;
+            return Ok(None);
+        }
+        let bytes = self.read(from, departure).await?;
         let tensor = Tensor::new(departure.dtype, departure.dims.clone(), bytes)?;
-        device.put(holdfast_devices::TensorId(name.to_string()), tensor).await?;
+        device.put(target, tensor).await?;
         Ok(None)
     }
 
     /// The bytes of what departs.
     async fn read(&self, from: &Home, departure: &Departure) -> Result<Bytes, SharedTensorError> {
-        Ok(match &departure.content {
-            Departing::Host(bytes) => bytes.clone(),
-            Departing::Device { name, window } => {
-                let no_device = || SharedTensorError::NoDevice("host".to_owned());
-                let source = self.reach(from)?.ok_or_else(no_device)?.device;
-                let name = holdfast_devices::TensorId(name.to_string());
-                match window {
-                    None => source.get(&name).await?.bytes().clone(),
-                    // Packed elements share bytes, which only whole tensors tell apart.
-                    Some(window) if departure.dtype.bits().is_some_and(|bits| bits < 8) => {
-                        window.read(departure.dtype, source.get(&name).await?.bytes())
-                    }
-                    Some(window) => {
-                        let window = Window {
-                            offset: window.offset(),
-                            dims: window.dims().to_vec(),
-                            strides: window.strides().to_vec(),
-                        };
-                        source.get_window(&name, &window).await?.bytes().clone()
-                    }
-                }
+        let (name, window) = match &departure.content {
+            Departing::Host(bytes) => return Ok(bytes.clone()),
+            Departing::Device { name, window } => (name, window.as_ref()),
+        };
+        let no_device = || SharedTensorError::NoDevice("host".to_owned());
+        let source = self.reach(from)?.ok_or_else(no_device)?.device;
+        let name = holdfast_devices::TensorId(name.to_string());
+        let dtype = departure.dtype;
+        let read = match window.filter(|_| !is_packed(dtype)) {
+            Some(layout) => {
+                return Ok(source.get_window(&name, &part(layout)).await?.bytes().clone());
             }
-        })
+            None => source.get(&name).await?,
+        };
+        Ok(window.map_or_else(|| read.bytes().clone(), |layout| layout.read(dtype, read.bytes())))
     }
 
     /// Works with a manager, without waiting: what has to be dropped comes back.
@@ -348,6 +349,17 @@ impl Drop for Moving<'_> {
             runtime.spawn(async move { tensors.drop_there(dropped).await });
         }
     }
+}
+
+/// Whether elements share bytes, so that devices cannot tell them apart.
+fn is_packed(dtype: DataType) -> bool {
+    dtype.bits().is_some_and(|bits| bits < 8)
+}
+
+/// What a view shows, as devices are told.
+fn part(layout: &Layout) -> Window {
+    let (dims, strides) = (layout.dims().to_vec(), layout.strides().to_vec());
+    Window { offset: layout.offset(), dims, strides }
 }
 
 /// What the memory of a device is.

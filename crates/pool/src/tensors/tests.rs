@@ -63,6 +63,22 @@ async fn a_copy_that_nobody_waits_for_any_more_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn within_a_device_bytes_do_not_leave_it() {
+    let device = Scripted::new("a");
+    let shared = shared(&device).await;
+    let there = shared.send("t").await.unwrap();
+    let Shared { tensors, home, .. } = &shared;
+    let spans = [holdfast_tensors::Span::new(1, 2).every(2)];
+    let view = tensors.with(home, |manager| manager.create_view(there, "v", &spans)).await;
+    let copy = tensors.copy(home, view.unwrap().unwrap(), home, Key::new("", "c")).await.unwrap();
+    let asked = device.log().iter().filter(|line| line.starts_with("copy")).count();
+    assert_eq!((asked, device.kept()), (1, 2));
+    let back = shared.fetch(copy).await.unwrap();
+    let back = tensors.with(&Home::Host, |m| m.tensor(back).unwrap().to_tensor()).await;
+    assert_eq!(back.unwrap().unwrap().to_vec::<f32>().unwrap(), [2.0, 4.0]);
+}
+
+#[tokio::test]
 async fn a_device_that_lost_everything_begins_anew_and_old_ids_mean_nothing() {
     let device = Scripted::new("a");
     let shared = shared(&device).await;

@@ -122,6 +122,10 @@ fn to_lane() -> Vec<Value> {
             },
             vec![],
         ),
+        case(
+            &ToLane::Copy { request: 4, tensor: "t".into(), window: None, to: "u".into() },
+            vec![],
+        ),
         case(&run, body.finish()),
         case(&ToLane::Drop { request: 6, tensor: "t".into() }, vec![]),
         case(&ToLane::Cancel { request: 5 }, vec![]),
