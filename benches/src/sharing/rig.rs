@@ -8,8 +8,8 @@ use anyhow::{Context, Result, anyhow};
 use holdfast_browsers::Browser;
 use holdfast_devices::{Device, Loaded, ModelKind, Program, Segment};
 use holdfast_devtools::{ARGUMENT, DevTools};
-use holdfast_graph::{Tensor, Value};
-use holdfast_models::{Store, StoredGraph};
+use holdfast_graph::{Model, Tensor, Value, encode};
+use holdfast_models::{ImportOptions, Store, StoredGraph};
 use holdfast_pool::{Answer, Choices, Pool, PoolOptions, Priority, Request};
 use holdfast_server::{Server, ServerOptions};
 use holdfast_wire::Backend;
@@ -49,6 +49,22 @@ impl Rig {
             }
         };
         Ok(Rig { pool, store, column, models, device, browser })
+    }
+
+    /// Imports models, in place of those that there were.
+    pub(super) fn bring(&mut self, models: &[Model]) -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("model.onnx");
+        self.models.clear();
+        for (number, model) in models.iter().enumerate() {
+            std::fs::write(&file, encode(model))?;
+            let options =
+                ImportOptions { name: Some(format!("{MEMBER}{number}")), ..Default::default() };
+            let mut imported = self.store.import(&file, &options, &mut |_| ())?;
+            let graph = imported.manifest.components.swap_remove(0).graph;
+            self.models.push((graph, model.inputs()));
+        }
+        Ok(())
     }
 
     /// A request for every model, with inputs that another number makes others.

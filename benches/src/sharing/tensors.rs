@@ -3,7 +3,7 @@
 //! A thousand tensors are in play, alone or among a million, spread evenly at random: the same work
 //! in both, so that what differs is what the other tensors cost. Beside that, rows `.cold` choose
 //! among all tensors each time. With a million, none of these is in the processor's caches, so
-//! they are about how long memory takes to answer, and are reported without a goal.
+//! they are about how long memory takes to answer.
 //!
 //! New names, as `register` and eviction have them, are cold in any case.
 //!
@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use holdfast_graph::{DataType, Tensor};
-use holdfast_tensors::{Limits, NewTensor, Span, TensorId, TensorSharingManager};
+use holdfast_tensors::{
+    Copied, Declaration, Limits, NewTensor, Place, Span, TensorId, TensorSharingManager,
+};
 use holdfast_testkit::Numbers;
 
 use crate::record::{Goal, Record};
@@ -82,12 +84,18 @@ struct Operation {
 }
 
 #[rustfmt::skip]
-const OPERATIONS: [Operation; 6] = [
+const OPERATIONS: [Operation; 12] = [
     Operation { id: "register", what: "register", batch: Full::register, chooses: false },
     Operation { id: "get", what: "get", batch: Full::get, chooses: true },
     Operation { id: "acquire", what: "acquire + release", batch: Full::acquire, chooses: true },
     Operation { id: "view", what: "create view", batch: Full::view, chooses: true },
     Operation { id: "pin", what: "pin + unpin", batch: Full::pin, chooses: true },
+    Operation { id: "declare", what: "declare", batch: Full::declare, chooses: false },
+    Operation { id: "share", what: "share with a model", batch: Full::share, chooses: true },
+    Operation { id: "copy", what: "copy to the host", batch: Full::copy, chooses: true },
+    Operation { id: "free", what: "free", batch: Full::free, chooses: false },
+    Operation { id: "can_be_freed", what: "can be freed", batch: Full::can_be_freed, chooses: true },
+    Operation { id: "release_model", what: "release all of a model, each", batch: Full::release_model, chooses: true },
     Operation { id: "evict", what: "register with eviction", batch: Full::evict, chooses: false },
 ];
 
@@ -203,6 +211,88 @@ impl Full {
             self.manager.pin(id)?;
             self.manager.unpin(id);
         }
+        Ok(started.elapsed())
+    }
+
+    fn declare(&mut self, _: Choose) -> Result<Duration> {
+        let names: Vec<String> = (0..BATCH).map(|number| format!("declared {number}")).collect();
+        let declaration = || Declaration {
+            dtype: DataType::F32,
+            dims: vec![4, TENSOR_BYTES / 16],
+            place: Place::Host,
+            producer: None,
+            consumers: Vec::new(),
+        };
+        let declarations: Vec<Declaration> = names.iter().map(|_| declaration()).collect();
+        let mut ids = Vec::with_capacity(BATCH);
+        let started = Instant::now();
+        for (name, declaration) in names.iter().zip(declarations) {
+            ids.push(self.manager.declare(name.as_str(), declaration)?);
+        }
+        let taken = started.elapsed();
+        ids.into_iter().try_for_each(|id| self.manager.free(id).map(drop))?;
+        Ok(taken)
+    }
+
+    fn share(&mut self, choose: Choose) -> Result<Duration> {
+        let batch = choose(self);
+        for &(_, id) in &batch {
+            self.manager.acquire(id, "its maker")?;
+        }
+        let started = Instant::now();
+        for &(_, id) in &batch {
+            self.manager.share(id, "its maker", &["another"])?;
+        }
+        let taken = started.elapsed();
+        self.manager.release_model_tensors("", "its maker");
+        self.manager.release_model_tensors("", "another");
+        Ok(taken)
+    }
+
+    fn copy(&mut self, choose: Choose) -> Result<Duration> {
+        let batch = choose(self);
+        let names: Vec<String> = (0..BATCH).map(|number| format!("copy {number}")).collect();
+        let mut ids = Vec::with_capacity(BATCH);
+        let started = Instant::now();
+        for ((_, id), name) in batch.iter().zip(&names) {
+            ids.push(self.manager.copy_to(*id, name.as_str(), Place::Host)?);
+        }
+        let taken = started.elapsed();
+        for copied in ids {
+            let Copied::Done(id) = copied else { anyhow::bail!("the host needs no transfer") };
+            self.manager.free(id)?;
+        }
+        Ok(taken)
+    }
+
+    fn free(&mut self, _: Choose) -> Result<Duration> {
+        let mut ids = Vec::with_capacity(BATCH);
+        for (name, new) in self.fresh_batch()? {
+            ids.push(self.manager.register(name.as_str(), new)?);
+        }
+        let started = Instant::now();
+        for id in ids {
+            self.manager.free(id)?;
+        }
+        Ok(started.elapsed())
+    }
+
+    fn can_be_freed(&mut self, choose: Choose) -> Result<Duration> {
+        let batch = choose(self);
+        let started = Instant::now();
+        for &(_, id) in &batch {
+            std::hint::black_box(self.manager.can_be_freed(id));
+        }
+        Ok(started.elapsed())
+    }
+
+    fn release_model(&mut self, choose: Choose) -> Result<Duration> {
+        let batch = choose(self);
+        for &(_, id) in &batch {
+            self.manager.acquire(id, "bert-base-uncased")?;
+        }
+        let started = Instant::now();
+        std::hint::black_box(self.manager.release_model_tensors("", "bert-base-uncased"));
         Ok(started.elapsed())
     }
 

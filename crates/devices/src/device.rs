@@ -12,6 +12,7 @@ use crate::calibration::Calibration;
 use crate::error::DeviceError;
 use crate::program::{Outcome, Program, RequestId, TensorId};
 use crate::segment::{Segment, SegmentId};
+use crate::window::Window;
 
 /// Something that runs programs.
 ///
@@ -55,6 +56,27 @@ pub trait Device: Send + Sync {
 
     /// Reads a kept tensor back.
     async fn get(&self, id: &TensorId) -> Result<Tensor, DeviceError>;
+
+    /// Reads a part of a kept tensor back. Where the device has a memory of its own, what is not
+    /// asked for stays there.
+    async fn get_window(&self, id: &TensorId, window: &Window) -> Result<Tensor, DeviceError> {
+        window.of(&self.get(id).await?)
+    }
+
+    /// Keeps a copy of a kept tensor, or of a part of it, under another name. Where the device has a
+    /// memory of its own, the bytes do not leave it.
+    async fn copy(
+        &self,
+        id: &TensorId,
+        window: Option<&Window>,
+        to: TensorId,
+    ) -> Result<(), DeviceError> {
+        let tensor = match window {
+            Some(window) => self.get_window(id, window).await?,
+            None => self.get(id).await?,
+        };
+        self.put(to, tensor).await
+    }
 
     /// Lets a kept tensor go. Programs that use it right now finish first.
     async fn drop_tensor(&self, id: &TensorId) -> Result<(), DeviceError>;
@@ -127,6 +149,8 @@ pub struct Stats {
     pub tensors: usize,
     /// Their bytes.
     pub tensor_bytes: u64,
+    /// Those of them that lie in a memory of the device's own: GPU buffers or ML tensors.
+    pub device_tensor_bytes: u64,
     /// Programs that are running or waiting.
     pub in_flight: usize,
     /// Programs that succeeded.

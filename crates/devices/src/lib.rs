@@ -15,6 +15,7 @@ mod memory;
 mod program;
 mod secret;
 mod segment;
+mod window;
 
 pub use calibration::{Calibration, calibrate};
 pub use device::{Device, DeviceInfo, Event, Loaded, Stats};
@@ -25,3 +26,4 @@ pub use program::{
 };
 pub use secret::Secret;
 pub use segment::{LiftedInput, ModelKind, Segment, SegmentId};
+pub use window::Window;

@@ -233,6 +233,9 @@ fn a_wrong_request_is_told_what_is_wrong_with_it() {
         let fine = || Input::Inline(matrix(1, 1));
         let returned = || [("y", Output::Return)];
         engine.put(id("integers"), integers(&[1, 4], |_| 0)).await.unwrap();
+        let packed = Tensor::new(DataType::U2, vec![1, 4], vec![27].into()).unwrap();
+        engine.put(id("packed"), packed.clone()).await.unwrap();
+        assert_eq!(engine.get(&id("packed")).await.unwrap(), packed, "it can be kept all the same");
         let nowhere = SegmentId(Digest::of(b"nowhere"));
         let unknown = |segment| Step { segment, ..step(dense, "x", fine(), &returned()) };
         let wrong = |input| step(dense, "x", input, &returned());
@@ -240,6 +243,7 @@ fn a_wrong_request_is_told_what_is_wrong_with_it() {
         let cases: Vec<(&str, Vec<Step>, Vec<&str>)> = vec![
             ("type", vec![wrong(Input::Inline(integers))], vec!["`x`", "step 0", "f32", "i64"]),
             ("kept type", vec![wrong(Input::Kept(id("integers")))], vec!["`x`", "step 0", "i64"]),
+            ("no type", vec![wrong(Input::Kept(id("packed")))], vec!["`x`", "step 0", "u2[1, 4]"]),
             (
                 "size",
                 vec![wrong(Input::Inline(Tensor::from_slice(&[1, 3], &[0f32; 3]).unwrap()))],

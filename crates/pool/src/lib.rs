@@ -41,5 +41,5 @@ pub use metrics::{
 };
 pub use pool::{Pool, PoolOptions, QueueOptions, WhenFull, explain};
 pub use request::{Answer, Failure, PassedOver, Priority, Request, Reused, RunError};
-pub use tensors::{CopyError, Home, SharedTensors};
+pub use tensors::{Home, SaveOptions, SharedTensorError, SharedTensors};
 pub use workload::{Compared, Comparison, Execution, Forecast, Workload, WorkloadError};

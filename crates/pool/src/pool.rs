@@ -11,6 +11,7 @@ use holdfast_devices::{Device, DeviceError};
 use holdfast_graph::Digest;
 use holdfast_graph::share::Prices;
 use holdfast_models::Store;
+use holdfast_models::tensors::SavedLimits;
 use holdfast_predict::{DeviceProfile, Rates, Recorder, ValidatorOptions};
 use holdfast_tensors::Limits;
 use holdfast_wire::Backend;
@@ -55,6 +56,8 @@ pub struct PoolOptions {
     pub cache_bytes: u64,
     /// Bytes of shared tensors in this process, and on each device.
     pub shared_tensor_bytes: u64,
+    /// What shared tensors that are saved may take on disk, and for how long they stay there.
+    pub saved_tensors: SavedLimits,
     /// By which it is decided what models have in common is worth sharing.
     pub prices: Prices,
     /// Keeps what was measured and learned; `None` to keep nothing.
@@ -107,6 +110,7 @@ impl Default for PoolOptions {
             lane_model_bytes: 2 << 30,
             cache_bytes: 256 << 20,
             shared_tensor_bytes: 1 << 30,
+            saved_tensors: SavedLimits { max_bytes: 8 << 30, max_age: Some(SAVED_FOR) },
             prices: Prices::default(),
             recorder: None,
             known: Known::default(),
@@ -116,6 +120,9 @@ impl Default for PoolOptions {
         }
     }
 }
+
+/// How long saved tensors stay on disk.
+const SAVED_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What the in-process engine may hold where the machine does not tell how much memory it has.
 const UNKNOWN_MACHINE: u64 = 4 << 30;
@@ -142,6 +149,7 @@ impl Pool {
     /// A pool over a store.
     pub fn new(store: Arc<Store>, options: PoolOptions) -> Result<Pool, DeviceError> {
         let engine = CpuEngine::new(store.clone(), options.cpu.clone())?;
+        let tensors_folder = store.home().join("tensors");
         let scheduler = Scheduler::new(options.max_batch, options.progress.clone());
         let slots = options.cpu.concurrency.max(1);
         let member = MemberOptions {
@@ -179,6 +187,8 @@ impl Pool {
             tensors: SharedTensors::new(
                 scheduler.clone(),
                 Limits::budget(options.shared_tensor_bytes),
+                tensors_folder,
+                options.saved_tensors.clone(),
             ),
             engine,
             scheduler,
@@ -242,6 +252,12 @@ impl Pool {
         if seen.len() > 1 {
             self.plays.settled().await;
         }
+    }
+
+    /// Forgets which models are in play: those that come after share nothing with those that were.
+    /// What they had loaded goes once nobody uses it.
+    pub async fn forget_models(&self) {
+        self.plays.forget().await;
     }
 
     /// Runs all of these at once. The answers are in the order of the requests.

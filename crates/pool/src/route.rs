@@ -180,6 +180,11 @@ impl Proven {
         self.0.read().expect("no code panics while holding this lock").contains(kind)
     }
 
+    /// Whether it was on any.
+    pub(crate) fn anywhere(&self) -> bool {
+        !self.0.read().expect("no code panics while holding this lock").is_empty()
+    }
+
     pub(crate) fn add(&self, kind: Arc<str>) {
         self.0.write().expect("no code panics while holding this lock").insert(kind);
     }

@@ -2,7 +2,7 @@
 //!
 //! It computes `y = x + 1`, so that every answer can be checked against its own request.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use holdfast_devices::{
     Device, DeviceError, DeviceInfo, ErrorKind, Event, Input, Loaded, ModelKind, Outcome, Program,
-    RequestId, Returned, Segment, SegmentId, Stats, StepTiming, TensorId,
+    RequestId, Returned, Segment, SegmentId, Stats, StepTiming, TensorId, Window,
 };
 use holdfast_graph::{DataType, Digest, Dim, Tensor, Value};
 use holdfast_models::StoredGraph;
@@ -64,6 +64,8 @@ struct State {
     loaded: HashSet<SegmentId>,
     runs: VecDeque<Deed>,
     loads: VecDeque<Deed>,
+    puts: VecDeque<Deed>,
+    tensors: HashMap<TensorId, Tensor>,
     log: Vec<String>,
     running: usize,
     most_running: usize,
@@ -111,6 +113,16 @@ impl Scripted {
         self
     }
 
+    pub(crate) fn puts(self, deeds: impl IntoIterator<Item = Deed>) -> Scripted {
+        self.state().puts.extend(deeds);
+        self
+    }
+
+    /// How many tensors it keeps.
+    pub(crate) fn kept(&self) -> usize {
+        self.state().tensors.len()
+    }
+
     /// Lets one that hangs go on.
     pub(crate) fn go_on(&self) {
         self.shared.go_on.notify_one();
@@ -137,7 +149,10 @@ impl Scripted {
     }
 
     pub(crate) fn lose(&self) {
-        self.state().loaded.clear();
+        let mut state = self.state();
+        state.loaded.clear();
+        state.tensors.clear();
+        drop(state);
         let _ = self.shared.events.send(Event::Lost { reason: "it was told to".to_owned() });
     }
 
@@ -246,16 +261,40 @@ impl Device for Scripted {
         })
     }
 
-    async fn put(&self, _: TensorId, _: Tensor) -> Result<(), DeviceError> {
-        Err(DeviceError::caller("it keeps no tensors"))
+    async fn put(&self, id: TensorId, tensor: Tensor) -> Result<(), DeviceError> {
+        let deed = {
+            let mut state = self.state();
+            state.log.push(format!("put {id}"));
+            state.tensors.insert(id, tensor);
+            state.puts.pop_front().unwrap_or(Deed::Succeed)
+        };
+        self.act(deed).await
     }
 
-    async fn get(&self, _: &TensorId) -> Result<Tensor, DeviceError> {
-        Err(DeviceError::caller("it keeps no tensors"))
+    async fn get(&self, id: &TensorId) -> Result<Tensor, DeviceError> {
+        let kept = self.state().tensors.get(id).cloned();
+        kept.ok_or_else(|| DeviceError::new(ErrorKind::StateLost, "it is not there"))
     }
 
-    async fn drop_tensor(&self, _: &TensorId) -> Result<(), DeviceError> {
-        Err(DeviceError::caller("it keeps no tensors"))
+    async fn copy(
+        &self,
+        id: &TensorId,
+        window: Option<&Window>,
+        to: TensorId,
+    ) -> Result<(), DeviceError> {
+        let tensor = self.get(id).await?;
+        let tensor = window.map_or(Ok(tensor.clone()), |window| window.of(&tensor))?;
+        let mut state = self.state();
+        state.log.push(format!("copy {id}"));
+        state.tensors.insert(to, tensor);
+        Ok(())
+    }
+
+    async fn drop_tensor(&self, id: &TensorId) -> Result<(), DeviceError> {
+        let mut state = self.state();
+        state.log.push(format!("drop {id}"));
+        state.tensors.remove(id);
+        Ok(())
     }
 
     fn cancel(&self, _: &RequestId) -> bool {

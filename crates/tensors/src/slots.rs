@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use compact_str::CompactString;
@@ -17,18 +18,23 @@ use crate::storage::Place;
 use crate::window::{Dims, Layout};
 
 /// Identifies one version of a tensor or view for as long as it is there. It opens the tensor
-/// whatever its namespace: hand it only to those who may see it.
+/// whatever its namespace: hand it only to those who may see it. No two managers of a process have
+/// an id in common, so one that is shown to the wrong manager, or outlives its own, opens nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TensorId {
+    manager: u32,
     pub(crate) slot: u32,
-    pub(crate) generation: u32,
+    generation: u32,
 }
 
 impl fmt::Display for TensorId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.slot, self.generation)
+        write!(f, "{}.{}.{}", self.manager, self.slot, self.generation)
     }
 }
+
+/// The number of the next manager.
+static NEXT_MANAGER: AtomicU32 = AtomicU32::new(0);
 
 /// Stands for "no slot", "no hold" and the like.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -174,6 +180,7 @@ pub(crate) enum Content {
 /// All slots, with those that are free in a chain.
 #[derive(Debug)]
 pub(crate) struct Slots {
+    manager: u32,
     slots: Vec<Slot>,
     records: Vec<Option<Record>>,
     first_free: u32,
@@ -182,7 +189,8 @@ pub(crate) struct Slots {
 
 impl Default for Slots {
     fn default() -> Slots {
-        Slots { slots: Vec::new(), records: Vec::new(), first_free: NONE, used: 0 }
+        let manager = NEXT_MANAGER.fetch_add(1, Ordering::Relaxed);
+        Slots { manager, slots: Vec::new(), records: Vec::new(), first_free: NONE, used: 0 }
     }
 }
 
@@ -195,11 +203,12 @@ impl Slots {
     /// The slot of a tensor that is still there.
     pub(crate) fn resolve(&self, id: TensorId) -> Option<u32> {
         let slot = self.slots.get(id.slot as usize)?;
-        (slot.generation == id.generation && slot.flags.has(Flags::USED)).then_some(id.slot)
+        let same = slot.generation == id.generation && self.manager == id.manager;
+        (same && slot.flags.has(Flags::USED)).then_some(id.slot)
     }
 
     pub(crate) fn id(&self, slot: u32) -> TensorId {
-        TensorId { slot, generation: self[slot].generation }
+        TensorId { manager: self.manager, slot, generation: self[slot].generation }
     }
 
     pub(crate) fn name(&self, slot: u32) -> &str {
@@ -332,9 +341,13 @@ mod tests {
 
     #[test]
     fn ids_from_elsewhere_do_not_resolve() {
-        let slots = Slots::default();
-        assert_eq!(slots.resolve(TensorId { slot: 3, generation: 0 }), None);
-        assert_eq!(slots.resolve(TensorId { slot: NONE, generation: 0 }), None);
+        let (mut slots, mut others) = (Slots::default(), Slots::default());
+        let first = slots.insert(0, "a", record());
+        others.insert(0, "b", record());
+        let id = slots.id(first);
+        assert_eq!(others.resolve(id), None, "the same slot, but of another manager");
+        assert_eq!(slots.resolve(TensorId { slot: 3, ..id }), None);
+        assert_eq!(slots.resolve(TensorId { slot: NONE, ..id }), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use holdfast_graph::{DataType, Tensor};
 use holdfast_tensors::{
-    Declaration, Departing, Departure, Limits, NewTensor, Place, SharingError, Storage,
+    Declaration, Departing, Departure, Key, Limits, NewTensor, Place, SharingError, Storage,
     TensorSharingManager,
 };
 
@@ -69,4 +69,45 @@ fn what_does_not_fit_is_not_awaited() {
     assert!(matches!(lane.arrive("t", larger), Err(SharingError::OverBudget(_))));
     assert_eq!(lane.stats().arriving, 0);
     host.departed(departure);
+}
+
+#[test]
+fn an_id_means_nothing_to_another_manager() {
+    let (host, mut lane) = managers();
+    let id = host.find("t").unwrap().id();
+    let other = Tensor::from_slice(&[1], &[0u8]).unwrap();
+    lane.register("other", NewTensor::from(other)).unwrap();
+    assert!(lane.tensor(id).is_none());
+    assert_eq!(lane.free(id), Err(SharingError::Gone { id }));
+}
+
+#[test]
+fn a_manager_that_is_given_up_says_what_it_has_on_devices() {
+    let (mut host, mut lane) = managers();
+    let departure = host.depart(host.find("t").unwrap().id()).unwrap();
+    let arrival = lane.arrive("t", target(&departure)).unwrap();
+    let name = arrival.device_name.clone().unwrap();
+    lane.arrived(arrival, None).unwrap();
+    host.departed(departure);
+    let dropped: Vec<_> = lane.into_dropped().into_iter().map(|dropped| dropped.name).collect();
+    assert_eq!(dropped, [name]);
+    assert_eq!(host.into_dropped(), [], "what is on the host is on no device");
+}
+
+#[test]
+fn an_error_lists_ones_own_tensors_however_many_others_have_held_theirs_for_longer() {
+    let mut manager = TensorSharingManager::new(Limits::budget(100));
+    let tensor = || NewTensor::from(Tensor::from_slice(&[4], &[0u8; 4]).unwrap());
+    for number in 0..24 {
+        let namespace = if number < 20 { "another" } else { "own" };
+        let name = format!("t{number}");
+        let id = manager.register(Key::new(namespace, &name), tensor()).unwrap();
+        manager.pin(id).unwrap();
+    }
+    let large = Tensor::from_slice(&[50], &[0u8; 50]).unwrap();
+    let error = manager.register(Key::new("own", "large"), NewTensor::from(large)).unwrap_err();
+    let SharingError::OverBudget(over) = error else { panic!("{error}") };
+    let listed: Vec<&str> = over.could_be_freed.iter().map(|held| held.name.as_str()).collect();
+    assert_eq!(listed, ["t20", "t21", "t22", "t23"]);
+    assert_eq!(over.other_bytes, 80);
 }

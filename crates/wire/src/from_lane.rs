@@ -176,6 +176,8 @@ pub struct LaneStats {
     pub tensors: u32,
     /// Their bytes.
     pub tensor_bytes: u64,
+    /// Those of them that lie in GPU buffers or ML tensors.
+    pub device_tensor_bytes: u64,
     /// Bytes of lifted weights that the engine holds, one copy of each.
     pub lifted_bytes: u64,
     /// Results that wait to be acknowledged.

@@ -13,7 +13,7 @@
 //! use bytes::Bytes;
 //! use holdfast_wire::{Assembler, ToLane, split};
 //!
-//! let message = ToLane::Get { request: 7, tensor: "mask".into() };
+//! let message = ToLane::Get { request: 7, tensor: "mask".into(), window: None };
 //! let frame = split(1, &message, &[]).unwrap().next().unwrap();
 //! let mut assembler = Assembler::<ToLane>::default();
 //! let (received, body) = assembler.push(frame.head).unwrap().unwrap();
@@ -37,7 +37,7 @@ pub use hello::{
     WasmInfo, WebGpuInfo, WebNnInfo,
 };
 pub use segment::{BlobRef, LiftedWeight, TensorShape};
-pub use to_lane::{Input, NamedInput, NamedOutput, Output, Step, ToLane, Welcome};
+pub use to_lane::{Input, NamedInput, NamedOutput, Output, Step, TensorWindow, ToLane, Welcome};
 
 /// The version of the protocol. Both sides have to have the same.
 pub const PROTOCOL_VERSION: u32 = 1;

@@ -60,6 +60,19 @@ pub enum ToLane {
         request: u64,
         /// Its name.
         tensor: String,
+        /// The part of it that is wanted; none for all of it.
+        window: Option<TensorWindow>,
+    },
+    /// Keep a copy of a kept tensor, replacing one of the same name. Answered by `done`.
+    Copy {
+        /// Names the request.
+        request: u64,
+        /// The name of what is copied.
+        tensor: String,
+        /// The part of it that is wanted; none for all of it.
+        window: Option<TensorWindow>,
+        /// The copy's name.
+        to: String,
     },
     /// Let a kept tensor go. Answered by `done`.
     Drop {
@@ -126,6 +139,18 @@ pub struct Welcome {
     pub frame_bytes: u64,
     /// How often Holdfast pings. After three times as long without one, the line is dead.
     pub heartbeat_ms: u64,
+}
+
+/// A part of a tensor, counted in elements.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "camelCase")]
+pub struct TensorWindow {
+    /// The first element.
+    pub offset: u64,
+    /// How many elements on each axis.
+    pub dims: Vec<u64>,
+    /// How far apart neighbours on each axis are.
+    pub strides: Vec<u64>,
 }
 
 /// One segment to run.

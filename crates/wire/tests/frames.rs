@@ -131,7 +131,7 @@ proptest! {
 
     #[test]
     fn no_change_of_a_frame_makes_it_panic(at in 0usize..200, to in any::<u8>(), cut in 0usize..300) {
-        let frame = split(1, &ToLane::Get { request: 1, tensor: "t".into() }, &[patterned(100)])
+        let frame = split(1, &ToLane::Get { request: 1, tensor: "t".into(), window: None }, &[patterned(100)])
             .unwrap().next().unwrap();
         let mut bytes = frame.head.to_vec();
         let length = bytes.len();

@@ -2,7 +2,7 @@
  * The engine: sessions and kept tensors of one backend, behind the door that `engine.ts` describes.
  */
 
-import { dtypeNamed, elementCount } from "#engine/dtypes";
+import { byteLenOf, dtypeNamed } from "#engine/dtypes";
 import { allowEmbind } from "#engine/embind";
 import {
   type Engine,
@@ -30,7 +30,7 @@ import { Queue } from "#engine/queue";
 import { Session } from "#engine/session";
 import { Spare } from "#engine/spare";
 import { START_GRAPH } from "#engine/start";
-import type { Backend, LoadPhase } from "#wire/messages";
+import type { Backend, LoadPhase, TensorWindow } from "#wire/messages";
 
 /**
  * Starts an engine. A worker can have one: ONNX Runtime's memory comes back only with the worker's
@@ -129,10 +129,22 @@ class OrtEngine implements Engine {
     });
   }
 
-  get(name: string): Promise<HostTensor> {
-    return this.#turn("transfer", `tensor \`${name}\` cannot be read`, () =>
-      this.#kept.get(name).read(false),
-    );
+  get(name: string, window: TensorWindow | null = null): Promise<HostTensor> {
+    return this.#turn("transfer", `tensor \`${name}\` cannot be read`, () => {
+      const kept = this.#kept.get(name);
+      return window === null ? kept.read(false) : kept.readWindow(window);
+    });
+  }
+
+  copy(name: string, window: TensorWindow | null, to: string): Promise<number> {
+    return this.#turn("transfer", `tensor \`${name}\` cannot be copied`, async () => {
+      const kept = this.#kept.get(name);
+      const copied = await this.#place.fenced(async () => kept.copy?.(window) ?? null);
+      const read = () => (window === null ? kept.read(false) : kept.readWindow(window));
+      const copy = copied ?? (await this.#place.upload(await read()));
+      this.#kept.keep(to, copy);
+      return copy.byteLen;
+    });
   }
 
   drop(name: string): Promise<void> {
@@ -184,6 +196,7 @@ class OrtEngine implements Engine {
       segments: this.#sessions.size,
       tensors: this.#kept.size,
       tensorBytes: this.#kept.byteLen,
+      deviceTensorBytes: this.#kept.deviceByteLen,
       liftedBytes: this.#lifted.byteLen,
       heapBytes: this.#ort.heapBytes(),
     }));
@@ -305,9 +318,7 @@ class OrtEngine implements Engine {
 
 /** A program that runs a segment once on zeros, for all its outputs. */
 function zeros(files: SegmentFiles): Program {
-  const byteLens = files.warmUp.map(
-    ({ dtype, dims }) => elementCount(dims) * dtypeNamed(dtype).byteLen,
-  );
+  const byteLens = files.warmUp.map(({ dtype, dims }) => byteLenOf(dtypeNamed(dtype), dims));
   const body = new Uint8Array(Math.max(0, ...byteLens));
   const inputs = files.warmUp.map(({ name, dtype, dims }, position) => {
     const byteLen = byteLens[position] ?? 0;

@@ -9,8 +9,9 @@ import { EngineError } from "#engine/engine";
 export interface Dtype {
   /** On the wire. */
   name: string;
-  /** In ONNX Runtime. */
-  ort: Exclude<Tensor.Type, "string" | "uint4" | "int4">;
+  /** In ONNX Runtime; null where it takes no such tensors: they can be kept, and fed to nothing. */
+  ort: Exclude<Tensor.Type, "string" | "uint4" | "int4"> | null;
+  /** Of one element; less than one where several share a byte. */
   byteLen: number;
   /** Whether ONNX Runtime takes it from and leaves it in a GPU buffer. */
   onGpu: boolean;
@@ -48,6 +49,11 @@ export function dtypeOfOrt(ort: Tensor.Type): Dtype {
   return dtype;
 }
 
+/** How many bytes a tensor has. */
+export function byteLenOf(dtype: Dtype, dims: readonly number[]): number {
+  return Math.ceil(elementCount(dims) * dtype.byteLen);
+}
+
 /** How many elements a shape has. */
 export function elementCount(dims: readonly number[]): number {
   return dims.reduce((count, dim) => count * dim, 1);
@@ -72,6 +78,11 @@ function dtype(
   return { name, ort, byteLen, ...places, view };
 }
 
+/** One that can only be kept. */
+function keptOnly(name: string, byteLen: number): Dtype {
+  return { name, ort: null, byteLen, onGpu: false, webnn: null, view: (bytes) => bytes };
+}
+
 export const DTYPES: readonly Dtype[] = [
   dtype("f32", "float32", Float32Array, { onGpu: true, webnn: "float32" }),
   dtype("f16", "float16", Uint16Array, { onGpu: true, webnn: "float16" }),
@@ -85,4 +96,9 @@ export const DTYPES: readonly Dtype[] = [
   dtype("i64", "int64", BigInt64Array, { onGpu: true, webnn: "int64" }),
   dtype("u64", "uint64", BigUint64Array, { onGpu: false, webnn: "uint64" }),
   dtype("bool", "bool", Uint8Array, { onGpu: true, webnn: "uint8" }),
+  keptOnly("bf16", 2),
+  keptOnly("u4", 1 / 2),
+  keptOnly("i4", 1 / 2),
+  keptOnly("u2", 1 / 4),
+  keptOnly("i2", 1 / 4),
 ];

@@ -13,6 +13,7 @@ import type {
   OutputTensor,
   StepTiming,
   TensorShape,
+  TensorWindow,
 } from "#wire/messages";
 
 /** What an engine is made with. */
@@ -32,8 +33,13 @@ export interface Engine {
   unload(segment: string): Promise<void>;
   /** Keeps a tensor on the device, replacing one of the same name. Its bytes are the engine's now. */
   put(name: string, tensor: HostTensor): Promise<void>;
-  /** Reads a kept tensor back. */
-  get(name: string): Promise<HostTensor>;
+  /** Reads a kept tensor back, or a part of it. */
+  get(name: string, window?: TensorWindow | null): Promise<HostTensor>;
+  /**
+   * Keeps a copy of a kept tensor, or of a part of it, replacing one of the same name; its bytes
+   * stay on the device where the backend can copy there. Gives how many they are.
+   */
+  copy(name: string, window: TensorWindow | null, to: string): Promise<number>;
   /** Lets a kept tensor go. */
   drop(name: string): Promise<void>;
   /**
@@ -123,6 +129,8 @@ export interface EngineStats {
   segments: number;
   tensors: number;
   tensorBytes: number;
+  /** Those of them in GPU buffers and ML tensors. */
+  deviceTensorBytes: number;
   /** Of lifted weights, one copy of each. */
   liftedBytes: number;
   heapBytes: number | null;

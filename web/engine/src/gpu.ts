@@ -5,11 +5,13 @@
 import type { InferenceSession, Tensor } from "onnxruntime-web";
 import { type Dtype, dtypeNamed, dtypeOfOrt } from "#engine/dtypes";
 import { EngineError, type HostTensor } from "#engine/engine";
-import { hostResident, hostResidentOf } from "#engine/host";
+import { checkedDtype, hostResident, hostResidentOf } from "#engine/host";
 import { Loss } from "#engine/loss";
 import type { OrtModule } from "#engine/ort";
-import type { Place, Resident, Weight } from "#engine/place";
+import type { Feedable, Place, Resident, Weight } from "#engine/place";
 import { poked } from "#engine/poke";
+import { gathered, runsOf } from "#engine/window";
+import type { TensorWindow } from "#wire/messages";
 
 /** Opens the GPU with all that its adapter allows. */
 export async function openGpu(): Promise<GPUDevice> {
@@ -56,14 +58,11 @@ export class GpuPlace implements Place {
   }
 
   async upload(tensor: HostTensor): Promise<Resident> {
-    const dtype = dtypeNamed(tensor.dtype);
-    const host = hostResident(this.#ort, tensor);
-    if (!dtype.onGpu || host.byteLen === 0) {
-      return hostResident(this.#ort, { ...tensor, bytes: tensor.bytes.slice() });
-    }
+    const dtype = checkedDtype(tensor);
+    const { dims } = tensor;
+    const { byteLength: byteLen } = tensor.bytes;
     return this.fenced(async () => {
-      const buffer = this.#write(tensor.bytes);
-      return this.#own(buffer, dtype, host.dims, host.byteLen);
+      return this.#keep(this.#write(tensor.bytes), dtype, dims, byteLen);
     });
   }
 
@@ -94,7 +93,9 @@ export class GpuPlace implements Place {
       dtype: dtype.name,
       dims: output.dims,
       byteLen,
+      onDevice: true,
       feed: () => output,
+      readWindow: (window) => this.#readWindow(buffer, dtype, byteLen, window),
       // Not `getData`, which turns the tensor into one on the host.
       read: () => this.#read(buffer, dtype, output.dims, byteLen),
       detach: () => {
@@ -187,21 +188,67 @@ export class GpuPlace implements Place {
     dims: readonly number[],
     byteLen: number,
   ): Promise<HostTensor> {
-    this.#loss.check();
     const size = padded(byteLen, 4);
+    const bytes = await this.#readParts(buffer, [{ from: 0, to: size }], byteLen);
+    return { dtype: dtype.name, dims: [...dims], bytes };
+  }
+
+  /** Reads parts of a buffer one behind the other; `byteLen` bytes of them are wanted. */
+  async #readParts(
+    buffer: GPUBuffer,
+    parts: Part[],
+    byteLen: number,
+  ): Promise<Uint8Array<ArrayBuffer>> {
+    this.#loss.check();
+    const size = parts.reduce((size, { from, to }) => size + to - from, 0);
+    if (size === 0) {
+      return new Uint8Array();
+    }
     const { COPY_DST, MAP_READ } = GPUBufferUsage;
     const staging = this.#device.createBuffer({ size, usage: COPY_DST | MAP_READ });
     try {
       const encoder = this.#device.createCommandEncoder();
-      encoder.copyBufferToBuffer(buffer, 0, staging, 0, size);
+      let at = 0;
+      for (const { from, to } of parts) {
+        encoder.copyBufferToBuffer(buffer, from, staging, at, to - from);
+        at += to - from;
+      }
       this.#device.queue.submit([encoder.finish()]);
       const mapped = () => this.#loss.race(staging.mapAsync(GPUMapMode.READ));
       await poked(this.#device.queue, mapped);
-      const bytes = new Uint8Array(staging.getMappedRange().slice(0, byteLen));
-      return { dtype: dtype.name, dims: [...dims], bytes };
+      return new Uint8Array(staging.getMappedRange().slice(0, byteLen));
     } finally {
       staging.destroy();
     }
+  }
+
+  /** Reads what a window shows, and little more: the GPU copies multiples of four bytes only. */
+  async #readWindow(
+    buffer: GPUBuffer,
+    dtype: Dtype,
+    byteLen: number,
+    window: TensorWindow,
+  ): Promise<HostTensor> {
+    const runs = runsOf(window, dtype, byteLen);
+    const ends = runs.starts.map((start) => start + runs.byteLen);
+    const first = runs.starts[0] ?? 0;
+    // Of many small runs, what lies between them is read too.
+    const isApart = runs.starts.length <= MOST_COPIES;
+    const parts = isApart
+      ? runs.starts.map((start, run) => aligned(start, ends[run] ?? start))
+      : [aligned(first, ends.at(-1) ?? first)];
+    const places: number[] = [];
+    let size = 0;
+    for (const { from, to } of parts) {
+      places.push(size);
+      size += to - from;
+    }
+    const bytes = await this.#readParts(buffer, parts, size);
+    const find = (start: number, run: number) => {
+      const part = isApart ? run : 0;
+      return (places[part] ?? 0) + start - (parts[part]?.from ?? 0);
+    };
+    return { dtype: dtype.name, dims: [...window.dims], bytes: gathered(runs, bytes, find) };
   }
 
   /** A new buffer with these bytes. */
@@ -229,17 +276,53 @@ export class GpuPlace implements Place {
   #createBuffer(byteLen: number): GPUBuffer {
     const { COPY_DST, COPY_SRC, STORAGE } = GPUBufferUsage;
     return this.#device.createBuffer({
-      size: padded(byteLen, 16),
+      // Empty tensors have a buffer too, so that they are like all others.
+      size: Math.max(padded(byteLen, 16), 16),
       usage: COPY_DST | COPY_SRC | STORAGE,
     });
   }
 
-  #own(buffer: GPUBuffer, dtype: Dtype, dims: readonly number[], byteLen: number): Resident {
+  /** One to keep: what ONNX Runtime does not take from a buffer is fed from the page's memory. */
+  #keep(buffer: GPUBuffer, dtype: Dtype, dims: readonly number[], byteLen: number): Resident {
+    const own = this.#own(buffer, dtype, dims, byteLen);
+    const feed = async () => hostResident(this.#ort, await own.read(false)).feed();
+    const resident = { ...own, feed, detach: () => resident };
+    return dtype.onGpu && byteLen > 0 ? own : resident;
+  }
+
+  /** A copy of a part of a buffer, if it can be made of multiples of four bytes. */
+  #copy(
+    buffer: GPUBuffer,
+    dtype: Dtype,
+    dims: readonly number[],
+    byteLen: number,
+    window: TensorWindow | null,
+  ): Resident | null {
+    const whole = { starts: [0], byteLen: padded(byteLen, 4) };
+    const runs = window === null ? whole : runsOf(window, dtype, byteLen);
+    const isAligned = (at: number) => at % 4 === 0;
+    if (runs.starts.length > MOST_COPIES || ![...runs.starts, runs.byteLen].every(isAligned)) {
+      return null;
+    }
+    const copiedBytes = window === null ? byteLen : runs.starts.length * runs.byteLen;
+    const copy = this.#createBuffer(copiedBytes);
+    const encoder = this.#device.createCommandEncoder();
+    for (const [run, start] of runs.starts.entries()) {
+      encoder.copyBufferToBuffer(buffer, start, copy, run * runs.byteLen, runs.byteLen);
+    }
+    this.#device.queue.submit([encoder.finish()]);
+    return this.#keep(copy, dtype, window?.dims ?? dims, copiedBytes);
+  }
+
+  #own(buffer: GPUBuffer, dtype: Dtype, dims: readonly number[], byteLen: number): Feedable {
     const dataType = dtype.ort as Tensor.GpuBufferDataTypes;
-    const resident: Resident = {
+    const resident: Feedable = {
       dtype: dtype.name,
       dims,
       byteLen,
+      onDevice: true,
+      readWindow: (window) => this.#readWindow(buffer, dtype, byteLen, window),
+      copy: (window) => this.#copy(buffer, dtype, dims, byteLen, window),
       feed: () => this.#ort.Tensor.fromGpuBuffer(buffer as never, { dataType, dims }),
       read: () => this.#read(buffer, dtype, dims, byteLen),
       detach: () => resident,
@@ -248,6 +331,19 @@ export class GpuPlace implements Place {
     return resident;
   }
 }
+
+/** Bytes of a buffer, from and to multiples of four. */
+interface Part {
+  from: number;
+  to: number;
+}
+
+function aligned(start: number, end: number): Part {
+  return { from: start - (start % 4), to: padded(end, 4) };
+}
+
+/** Runs of bytes that are copied one by one. */
+const MOST_COPIES = 1024;
 
 /** Those that ONNX Runtime's shaders make use of. */
 const USEFUL_FEATURES: GPUFeatureName[] = ["shader-f16", "subgroups", "timestamp-query"];

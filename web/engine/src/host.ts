@@ -1,14 +1,14 @@
 /*
- * Tensors in the memory of the page. The place of the wasm backend, and of what the others cannot
- * hold: types that they lack, and empty tensors.
+ * Tensors in the memory of the page: the place of the wasm backend, and of what is fed from there.
  */
 
 import type { Tensor } from "onnxruntime-web";
-import { dtypeNamed, dtypeOfOrt, elementCount } from "#engine/dtypes";
+import { byteLenOf, type Dtype, dtypeNamed, dtypeOfOrt } from "#engine/dtypes";
 import { EngineError, type HostTensor } from "#engine/engine";
 import type { OrtModule } from "#engine/ort";
-import type { Place, Resident } from "#engine/place";
+import type { Feedable, Place, Resident } from "#engine/place";
 import { Spare } from "#engine/spare";
+import { windowed } from "#engine/window";
 
 export class HostPlace implements Place {
   readonly provider = "wasm";
@@ -54,25 +54,38 @@ export function hostResident(
   ort: OrtModule,
   tensor: HostTensor,
   spare: Spare = new Spare(),
-): Resident {
+): Feedable {
+  const dtype = checkedDtype(tensor);
+  const resident: Feedable = {
+    dtype: tensor.dtype,
+    dims: tensor.dims,
+    byteLen: tensor.bytes.byteLength,
+    onDevice: false,
+    feed: () => {
+      if (dtype.ort === null) {
+        throw new EngineError("caller", `a model cannot be fed tensors of ${dtype.name} here`);
+      }
+      return new ort.Tensor(dtype.ort, dtype.view(tensor.bytes), tensor.dims);
+    },
+    readWindow: async (window) => windowed(tensor, window),
+    read: async (last) => (last ? tensor : { ...tensor, bytes: spare.copy(tensor.bytes) }),
+    detach: () => resident,
+    dispose: () => undefined,
+  };
+  return resident;
+}
+
+/** The type of a tensor that has as many bytes as it has to have. */
+export function checkedDtype(tensor: HostTensor): Dtype {
   const dtype = dtypeNamed(tensor.dtype);
-  const expected = elementCount(tensor.dims) * dtype.byteLen;
+  const expected = byteLenOf(dtype, tensor.dims);
   if (tensor.bytes.byteLength !== expected) {
     throw new EngineError(
       "caller",
       `${tensor.dtype}[${tensor.dims.join(", ")}] takes ${expected} bytes, but ${tensor.bytes.byteLength} were given`,
     );
   }
-  const resident: Resident = {
-    dtype: tensor.dtype,
-    dims: tensor.dims,
-    byteLen: expected,
-    feed: () => new ort.Tensor(dtype.ort, dtype.view(tensor.bytes), tensor.dims),
-    read: async (last) => (last ? tensor : { ...tensor, bytes: spare.copy(tensor.bytes) }),
-    detach: () => resident,
-    dispose: () => undefined,
-  };
-  return resident;
+  return dtype;
 }
 
 /** An output that ONNX Runtime left in the memory of the page. */

@@ -9,6 +9,8 @@ import type { Resident } from "#engine/place";
 export class KeptTensors {
   readonly #residents = new Map<string, Resident>();
   byteLen = 0;
+  /** Of those in GPU buffers and ML tensors. */
+  deviceByteLen = 0;
 
   get size(): number {
     return this.#residents.size;
@@ -27,6 +29,7 @@ export class KeptTensors {
     this.drop(name);
     this.#residents.set(name, resident);
     this.byteLen += resident.byteLen;
+    this.deviceByteLen += resident.onDevice ? resident.byteLen : 0;
   }
 
   drop(name: string): void {
@@ -34,6 +37,7 @@ export class KeptTensors {
     if (resident !== undefined) {
       this.#residents.delete(name);
       this.byteLen -= resident.byteLen;
+      this.deviceByteLen -= resident.onDevice ? resident.byteLen : 0;
       resident.dispose();
     }
   }

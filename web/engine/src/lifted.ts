@@ -3,14 +3,14 @@
  * it takes from buffers that are there: so one copy serves all sessions that have a weight in common.
  */
 
-import { dtypeNamed, elementCount } from "#engine/dtypes";
+import { byteLenOf, dtypeNamed } from "#engine/dtypes";
 import { EngineError, type LiftedFile } from "#engine/engine";
-import type { Place, Resident, Weight } from "#engine/place";
+import type { Feedable, Place, Weight } from "#engine/place";
 
 /** What one session is fed besides its other inputs, until it is let go. */
 export interface Lifted {
   /** By the name of the input. */
-  readonly inputs: ReadonlyMap<string, Resident>;
+  readonly inputs: ReadonlyMap<string, Feedable>;
   release(): void;
 }
 
@@ -41,7 +41,7 @@ export class LiftedWeights {
       }
     };
     try {
-      const inputs = new Map<string, Resident>();
+      const inputs = new Map<string, Feedable>();
       for (const file of files) {
         const weight = this.#hold(file);
         taken.push(file.weight);
@@ -89,7 +89,7 @@ export class LiftedWeights {
 }
 
 function checkSize({ input, weight, dtype, dims }: LiftedFile, byteLen: number): void {
-  const expected = elementCount(dims) * dtypeNamed(dtype).byteLen;
+  const expected = byteLenOf(dtypeNamed(dtype), dims);
   if (byteLen !== expected) {
     throw new EngineError(
       "caller",

@@ -3,13 +3,14 @@
  */
 
 import type { InferenceSession, Tensor } from "onnxruntime-web";
-import { type Dtype, dtypeNamed, dtypeOfOrt } from "#engine/dtypes";
+import { byteLenOf, type Dtype, dtypeOfOrt } from "#engine/dtypes";
 import { EngineError, type HostTensor } from "#engine/engine";
-import { hostResident, hostResidentOf } from "#engine/host";
+import { checkedDtype, hostResident, hostResidentOf } from "#engine/host";
 import { Loss } from "#engine/loss";
 import type { OrtModule } from "#engine/ort";
 import type { Place, Resident } from "#engine/place";
 import { type MlContext, type MlTensor, type OpenMl, openMlContexts } from "#engine/webnn";
+import { windowed } from "#engine/window";
 
 /** Opens the best kind of device that the browser gives; see `openMlContexts`. */
 export async function openMl(): Promise<OpenMl> {
@@ -24,6 +25,9 @@ export async function openMl(): Promise<OpenMl> {
   }
   return best;
 }
+
+/** What WebNN calls bytes. */
+const BYTES = "uint8";
 
 export class MlPlace implements Place {
   readonly provider: InferenceSession.WebNNExecutionProviderOption;
@@ -49,11 +53,10 @@ export class MlPlace implements Place {
   }
 
   async upload(tensor: HostTensor): Promise<Resident> {
-    const dtype = dtypeNamed(tensor.dtype);
-    const host = hostResident(this.#ort, tensor);
-    if (!this.#holds(dtype) || host.byteLen === 0 || host.dims.length === 0) {
-      // ONNX Runtime converts such tensors itself when they are fed.
-      return hostResident(this.#ort, { ...tensor, bytes: tensor.bytes.slice() });
+    const dtype = checkedDtype(tensor);
+    const { byteLength: byteLen } = tensor.bytes;
+    if (!this.#holds(dtype) || byteLen === 0 || tensor.dims.length === 0) {
+      return this.#uploadBytes(tensor, dtype);
     }
     const create = this.#context.createTensor({
       dataType: dtype.webnn ?? "",
@@ -69,6 +72,27 @@ export class MlPlace implements Place {
         dims: tensor.dims,
       });
     return this.#resident(mlTensor, dtype, tensor.dims, feed, () => mlTensor.destroy());
+  }
+
+  /** What WebNN has no tensors of lies there as bytes, and is fed from the page's memory. */
+  async #uploadBytes(tensor: HostTensor, dtype: Dtype): Promise<Resident> {
+    if (!this.#types.has(BYTES)) {
+      throw new EngineError("device", `this WebNN context holds no tensors of ${dtype.name}`);
+    }
+    // It has no empty tensors.
+    const bytes = tensor.bytes.byteLength > 0 ? tensor.bytes : new Uint8Array(1);
+    const create = this.#context.createTensor({
+      dataType: BYTES,
+      shape: [bytes.byteLength],
+      readable: true,
+      writable: true,
+    });
+    const mlTensor = await this.#loss.race(create);
+    this.#context.writeTensor(mlTensor, bytes);
+    const feed = async () => hostResident(this.#ort, await resident.read(false)).feed();
+    const dispose = () => mlTensor.destroy();
+    const resident: Resident = this.#resident(mlTensor, dtype, tensor.dims, feed, dispose);
+    return resident;
   }
 
   receive(output: Tensor): Resident {
@@ -118,21 +142,24 @@ export class MlPlace implements Place {
     mlTensor: MlTensor,
     dtype: Dtype,
     dims: readonly number[],
-    feed: () => Tensor,
+    feed: () => Tensor | Promise<Tensor>,
     dispose: () => void,
   ): Resident {
-    const byteLen = dims.reduce((count, dim) => count * dim, dtype.byteLen);
+    const byteLen = byteLenOf(dtype, dims);
     const read = async (): Promise<HostTensor> => {
       this.#loss.check();
       const data = await this.#loss.race(this.#context.readTensor(mlTensor));
-      return { dtype: dtype.name, dims: [...dims], bytes: new Uint8Array(data) };
+      return { dtype: dtype.name, dims: [...dims], bytes: new Uint8Array(data, 0, byteLen) };
     };
     const resident: Resident = {
       dtype: dtype.name,
       dims,
       byteLen,
+      onDevice: true,
       feed,
       read,
+      // WebNN reads whole tensors only; what is not wanted stays in this worker.
+      readWindow: async (window) => windowed(await read(), window),
       // WebNN cannot copy on the device; ONNX Runtime reuses an ML tensor only once it is let go.
       detach: () => resident,
       dispose,

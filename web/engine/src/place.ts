@@ -5,26 +5,41 @@
 
 import type { InferenceSession, Tensor } from "onnxruntime-web";
 import type { HostTensor } from "#engine/engine";
+import type { TensorWindow } from "#wire/messages";
 
 /** A tensor on the backend. */
 export interface Resident {
   readonly dtype: string;
   readonly dims: readonly number[];
   readonly byteLen: number;
+  /** Whether its bytes are in a GPU buffer or an ML tensor. */
+  readonly onDevice: boolean;
   /** The tensor as an input of a session. It stays ours. */
-  feed(): Tensor;
+  feed(): Tensor | Promise<Tensor>;
   /** Its bytes, to do with as one likes. It stays where it is, unless this is its last use. */
   read(last: boolean): Promise<HostTensor>;
+  /** Those of a part of it. */
+  readWindow(window: TensorWindow): Promise<HostTensor>;
+  /**
+   * A copy of it, or of a part, whose bytes do not leave the backend; within `fenced`. Null, or not
+   * there at all, where the backend cannot make one.
+   */
+  copy?(window: TensorWindow | null): Resident | null;
   /** One that does not depend on the session that made it; this one is let go. */
   detach(): Resident;
   dispose(): void;
+}
+
+/** One that sessions take as it lies. */
+export interface Feedable extends Resident {
+  feed(): Tensor;
 }
 
 /** Bytes on the backend that several sessions read, each as a tensor of its own type and shape. */
 export interface Weight {
   readonly byteLen: number;
   /** All of them as a tensor, which is of use for as long as they are there. */
-  as(dtype: string, dims: readonly number[]): Resident;
+  as(dtype: string, dims: readonly number[]): Feedable;
   dispose(): void;
 }
 

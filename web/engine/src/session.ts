@@ -97,7 +97,7 @@ export class Session {
   ): Promise<Map<string, Resident>> {
     const feeds: Record<string, Tensor> = { ...this.#weights };
     for (const [name, resident] of inputs) {
-      feeds[name] = resident.feed();
+      feeds[name] = await resident.feed();
     }
     const fetches = names.length > 0 ? names : this.outputs.map((output) => output.name);
     const results = await this.#session.run(feeds, [...new Set(fetches)]);

@@ -4,12 +4,14 @@ import { DTYPES, dtypeNamed, dtypeOfOrt, elementCount } from "#engine/dtypes";
 it("finds every type by both of its names", () => {
   for (const dtype of DTYPES) {
     expect(dtypeNamed(dtype.name)).toBe(dtype);
-    expect(dtypeOfOrt(dtype.ort)).toBe(dtype);
+    if (dtype.ort !== null) {
+      expect(dtypeOfOrt(dtype.ort)).toBe(dtype);
+    }
   }
 });
 
 it("names a type that it does not know", () => {
-  expect(() => dtypeNamed("bf16")).toThrow("`bf16`");
+  expect(() => dtypeNamed("f8e5m2")).toThrow("`f8e5m2`");
   expect(() => dtypeOfOrt("string")).toThrow("`string`");
 });
 

@@ -14,13 +14,14 @@ import type {
   SegmentFiles,
 } from "#engine/engine";
 import type { Failure } from "#lane/request-error";
-import type { LoadPhase } from "#wire/messages";
+import type { LoadPhase, TensorWindow } from "#wire/messages";
 
 export interface EngineCalls {
   load: { asked: SegmentFiles; answer: LoadTimes };
   unload: { asked: string; answer: undefined };
   put: { asked: { name: string; tensor: HostTensor }; answer: undefined };
-  get: { asked: string; answer: HostTensor };
+  get: { asked: { name: string; window: TensorWindow | null }; answer: HostTensor };
+  copy: { asked: { name: string; window: TensorWindow | null; to: string }; answer: number };
   drop: { asked: string; answer: undefined };
   run: { asked: Program; answer: ProgramOutcome };
   settle: { asked: boolean; answer: undefined };

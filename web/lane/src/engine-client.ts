@@ -23,7 +23,7 @@ import {
   type FromEngine,
   type ToEngine,
 } from "#lane/engine-calls";
-import type { LoadPhase } from "#wire/messages";
+import type { LoadPhase, TensorWindow } from "#wire/messages";
 
 /** The part of a worker that is used here. */
 export interface EngineWorker {
@@ -87,8 +87,12 @@ export class EngineClient implements DisposableEngine {
     return this.#call("put", { name, tensor }, buffersOf([tensor.bytes]));
   }
 
-  get(name: string): Promise<HostTensor> {
-    return this.#call("get", name);
+  get(name: string, window: TensorWindow | null = null): Promise<HostTensor> {
+    return this.#call("get", { name, window });
+  }
+
+  copy(name: string, window: TensorWindow | null, to: string): Promise<number> {
+    return this.#call("copy", { name, window, to });
   }
 
   drop(name: string): Promise<void> {

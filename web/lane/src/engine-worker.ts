@@ -51,8 +51,12 @@ async function answer(engine: Engine, call: Call): Promise<void> {
       return say({ type: "answer", id, answer: outcome }, outputBuffers(outcome.outputs));
     }
     case "get": {
-      const tensor = await engine.get(call.asked);
+      const tensor = await engine.get(call.asked.name, call.asked.window);
       return say({ type: "answer", id, answer: tensor }, buffersOf([tensor.bytes]));
+    }
+    case "copy": {
+      const { name, window, to } = call.asked;
+      return say({ type: "answer", id, answer: await engine.copy(name, window, to) });
     }
     case "stats":
       return say({ type: "answer", id, answer: await engine.stats() });

@@ -23,6 +23,7 @@ export class Holdings {
   /** Bytes of each tensor. */
   readonly tensors = new Map<string, number>();
   tensorBytes = 0;
+  deviceTensorBytes = 0;
   liftedBytes = 0;
   heapBytes: number | null = null;
   readonly #lost = new Set<string>();
@@ -76,6 +77,7 @@ export class Holdings {
   /** Takes over what the engine says about itself. */
   update(stats: EngineStats): void {
     this.tensorBytes = stats.tensorBytes;
+    this.deviceTensorBytes = stats.deviceTensorBytes;
     this.liftedBytes = stats.liftedBytes;
     this.heapBytes = stats.heapBytes;
   }
@@ -107,6 +109,7 @@ export class Holdings {
     this.segments.clear();
     this.tensors.clear();
     this.tensorBytes = 0;
+    this.deviceTensorBytes = 0;
     this.liftedBytes = 0;
     this.heapBytes = null;
   }

@@ -16,7 +16,7 @@ import { LoadTask } from "#lane/load-task";
 import type { Letter } from "#lane/outbox";
 import { type Failure, failureOf } from "#lane/request-error";
 import { RunTask } from "#lane/run-task";
-import { DropTask, GetTask, PutTask, UnloadTask } from "#lane/small-tasks";
+import { CopyTask, DropTask, GetTask, PutTask, UnloadTask } from "#lane/small-tasks";
 import type { Socket } from "#lane/socket";
 import type { Task, TaskContext } from "#lane/task";
 import { Turns } from "#lane/turns";
@@ -41,7 +41,10 @@ export const IDLE_MS = 1000;
 /** Blobs that may wait in memory for the engine's turn. */
 const FETCHED_BYTES_LIMIT = 1024 * 1024 * 1024;
 
-type Request = Extract<ToLane, { type: "load" | "unload" | "put" | "get" | "drop" | "run" }>;
+type Request = Extract<
+  ToLane,
+  { type: "load" | "unload" | "put" | "get" | "copy" | "drop" | "run" }
+>;
 
 export class Lane implements LineOwner, TaskContext {
   readonly clock: Clock;
@@ -148,6 +151,7 @@ export class Lane implements LineOwner, TaskContext {
       case "unload":
       case "put":
       case "get":
+      case "copy":
       case "drop":
       case "run":
         this.#ask(message, body);
@@ -234,6 +238,8 @@ export class Lane implements LineOwner, TaskContext {
         return new PutTask(this, message, body);
       case "get":
         return new GetTask(this, message);
+      case "copy":
+        return new CopyTask(this, message);
       case "drop":
         return new DropTask(this, message);
       case "unload":
@@ -420,6 +426,7 @@ export class Lane implements LineOwner, TaskContext {
       segments: this.holdings.segments.size,
       tensors: this.holdings.tensors.size,
       tensorBytes: this.holdings.tensorBytes,
+      deviceTensorBytes: this.holdings.deviceTensorBytes,
       liftedBytes: this.holdings.liftedBytes,
       unacknowledged: this.#answers.unacknowledged,
       cacheBytes: this.blobs.usedBytes,

@@ -1,6 +1,6 @@
 /* Running a program. What it keeps is only kept if its answer is still wanted when it is done. */
 
-import { dtypeNamed, elementCount } from "#engine/dtypes";
+import { byteLenOf, dtypeNamed } from "#engine/dtypes";
 import type { Engine, HostOutput, ProgramOutcome } from "#engine/engine";
 import type { Letter } from "#lane/outbox";
 import { failureOf, RequestError } from "#lane/request-error";
@@ -95,7 +95,7 @@ export class RunTask extends Task {
     }
     const [, stats] = await Promise.all([settled, engine.stats()]);
     for (const { tensor, dtype, dims } of kept) {
-      this.context.holdings.tensorKept(tensor, elementCount(dims) * dtypeNamed(dtype).byteLen);
+      this.context.holdings.tensorKept(tensor, byteLenOf(dtypeNamed(dtype), dims));
     }
     this.context.holdings.update(stats);
   }

@@ -9,7 +9,7 @@ import { RequestError } from "#lane/request-error";
 import { letter, segmentTouch, Task, type TaskContext, tensorTouch } from "#lane/task";
 import { BodyWriter, bytesOf } from "#wire/body";
 import type { Bytes } from "#wire/frame";
-import type { TensorSlice, ToLane } from "#wire/messages";
+import type { TensorSlice, TensorWindow, ToLane } from "#wire/messages";
 
 type Of<T extends ToLane["type"]> = Extract<ToLane, { type: T }>;
 
@@ -56,10 +56,12 @@ export class PutTask extends Task {
 
 export class GetTask extends Task {
   readonly #tensor: string;
+  readonly #window: TensorWindow | null;
 
-  constructor(context: TaskContext, { request, tensor }: Of<"get">) {
+  constructor(context: TaskContext, { request, tensor, window }: Of<"get">) {
     super(context, request, "get", [tensorTouch(tensor)]);
     this.#tensor = tensor;
+    this.#window = window;
   }
 
   override check(): void {
@@ -68,8 +70,42 @@ export class GetTask extends Task {
 
   async perform(engine: Engine): Promise<Letter> {
     const writer = new BodyWriter();
-    const value = writer.push(await engine.get(this.#tensor));
+    const value = writer.push(await engine.get(this.#tensor, this.#window));
     return letter({ type: "tensor", request: this.request, value }, writer.pieces);
+  }
+}
+
+export class CopyTask extends Task {
+  readonly #asked: Of<"copy">;
+
+  constructor(context: TaskContext, asked: Of<"copy">) {
+    super(context, asked.request, "copy", [tensorTouch(asked.tensor), tensorTouch(asked.to)]);
+    this.#asked = asked;
+  }
+
+  override check(): void {
+    const { holdings, tensorLimitBytes } = this.context;
+    const { tensor, to } = this.#asked;
+    holdings.requireTensor(tensor);
+    const replaced = holdings.tensors.get(to) ?? 0;
+    // A part is no larger than all of it.
+    const byteLen = holdings.tensors.get(tensor) ?? 0;
+    if (holdings.tensorBytes - replaced + byteLen > tensorLimitBytes) {
+      throw new RequestError(
+        "memory",
+        `tensor ${tensor} has ${byteLen} bytes; the lane keeps ` +
+          `${holdings.tensorBytes} of ${tensorLimitBytes} already; drop some`,
+      );
+    }
+  }
+
+  async perform(engine: Engine): Promise<Letter> {
+    this.committed = true;
+    const { tensor, window, to } = this.#asked;
+    const [byteLen, stats] = await Promise.all([engine.copy(tensor, window, to), engine.stats()]);
+    this.context.holdings.tensorKept(to, byteLen);
+    this.context.holdings.update(stats);
+    return this.done();
   }
 }
 

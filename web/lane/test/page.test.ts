@@ -205,6 +205,7 @@ function status(line: LineState): LaneStatus {
       segments: 2,
       tensors: 0,
       tensorBytes: 0,
+      deviceTensorBytes: 0,
       liftedBytes: 0,
       unacknowledged: 0,
       cacheBytes: 0,

@@ -213,7 +213,7 @@ describe("what is not there", () => {
     const lane = await ScriptedLane.loaded();
     await lane.ask(run(1, "c"));
     await lane.ask(run(2, "a", { kept: "u" }));
-    await lane.ask({ type: "get", request: 3, tensor: "u" });
+    await lane.ask({ type: "get", request: 3, tensor: "u", window: null });
     await lane.ask({ type: "drop", request: 4, tensor: "u" });
     await lane.ask({ type: "unload", request: 5, segment: "c" });
     const answers = lane.socket.take();
@@ -248,11 +248,11 @@ describe("what is not there", () => {
 describe("tensors and segments", () => {
   test("put, get and drop", async () => {
     const lane = await ScriptedLane.loaded();
-    await lane.ask({ type: "get", request: 1, tensor: "t" });
+    await lane.ask({ type: "get", request: 1, tensor: "t", window: null });
     await lane.answer({ dtype: "u8", dims: [2], bytes: new Uint8Array([8, 9]) });
     expect([...(lane.socket.received[0]?.body ?? [])]).toEqual([8, 9]);
     await lane.ask({ type: "drop", request: 2, tensor: "t" });
-    await lane.ask({ type: "get", request: 3, tensor: "t" });
+    await lane.ask({ type: "get", request: 3, tensor: "t", window: null });
     await lane.ask({ type: "unload", request: 4, segment: "a" });
     expect(lane.socket.take()).toMatchObject([
       { type: "tensor", request: 1, value: { dtype: "u8", dims: [2], offset: 0, byteLen: 2 } },
@@ -468,7 +468,7 @@ describe("giving up", () => {
     await lane.answer(OUTCOME);
     expect(lane.engine.calls.at(-1)).toBe("settle false");
     await lane.clock.pass(GRACE_MS);
-    await lane.ask({ type: "get", request: 2, tensor: "u" });
+    await lane.ask({ type: "get", request: 2, tensor: "u", window: null });
     await lane.ask(run(3));
     await lane.answer(OUTCOME);
     expect(lane.socket.take()).toMatchObject([
@@ -482,7 +482,7 @@ describe("giving up", () => {
     const lane = await ScriptedLane.loaded();
     await lane.ask(run(1));
     await lane.ask(run(2, "b"));
-    await lane.ask({ type: "get", request: 3, tensor: "t" });
+    await lane.ask({ type: "get", request: 3, tensor: "t", window: null });
     await lane.ask(put(4, "u"), [new Uint8Array(8)]);
     await lane.ask({ type: "cancel", request: 1 });
     expect(lane.socket.take()).toMatchObject([{ type: "error", request: 1, kind: "cancelled" }]);

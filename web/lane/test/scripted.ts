@@ -22,6 +22,7 @@ import type {
   FromLane,
   Hello,
   LoadPhase,
+  TensorWindow,
   ToLane,
   Welcome,
 } from "#wire/messages";
@@ -158,6 +159,10 @@ export class ScriptedEngine implements DisposableEngine {
     this.calls.push(`unload ${segment}`);
     this.segments -= 1;
   }
+  async copy(name: string, _window: TensorWindow | null, to: string) {
+    this.calls.push(`copy ${name} ${to}`);
+    return 0;
+  }
   async drop(name: string) {
     this.calls.push(`drop ${name}`);
   }
@@ -169,7 +174,8 @@ export class ScriptedEngine implements DisposableEngine {
       throw new EngineError("device", this.dead, true);
     }
     const { segments, tensorBytes } = this;
-    return { segments, tensors: 0, tensorBytes, liftedBytes: 7, heapBytes: 5 };
+    const tensors = { tensors: 0, tensorBytes, deviceTensorBytes: 0 };
+    return { segments, ...tensors, liftedBytes: 7, heapBytes: 5 };
   }
   cancel() {
     this.cancels += 1;

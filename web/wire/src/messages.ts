@@ -79,7 +79,27 @@ request: number,
 /**
  * Its name.
  */
-tensor: string, } | { "type": "drop", 
+tensor: string, 
+/**
+ * The part of it that is wanted; none for all of it.
+ */
+window: TensorWindow | null, } | { "type": "copy", 
+/**
+ * Names the request.
+ */
+request: number, 
+/**
+ * The name of what is copied.
+ */
+tensor: string, 
+/**
+ * The part of it that is wanted; none for all of it.
+ */
+window: TensorWindow | null, 
+/**
+ * The copy's name.
+ */
+to: string, } | { "type": "drop", 
 /**
  * Names the request.
  */
@@ -182,6 +202,23 @@ outputs: Array<NamedOutput>,
  * Send what is returned as soon as the step is done, as a `part`.
  */
 early: boolean, };
+
+/**
+ * A part of a tensor, counted in elements.
+ */
+export type TensorWindow = { 
+/**
+ * The first element.
+ */
+offset: number, 
+/**
+ * How many elements on each axis.
+ */
+dims: Array<number>, 
+/**
+ * How far apart neighbours on each axis are.
+ */
+strides: Array<number>, };
 
 /**
  * An input and where it comes from.
@@ -449,6 +486,10 @@ tensors: number,
  * Their bytes.
  */
 tensorBytes: number, 
+/**
+ * Those of them that lie in GPU buffers or ML tensors.
+ */
+deviceTensorBytes: number, 
 /**
  * Bytes of lifted weights that the engine holds, one copy of each.
  */

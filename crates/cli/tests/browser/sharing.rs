@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_browsers::{GuardCommand, Kind};
+use holdfast_devices::lane::Lane;
 use holdfast_devices::{Device, ModelKind, Stats};
 use holdfast_graph::share::Prices;
 use holdfast_graph::{DataType, Dim, Model, Tensor, encode};
@@ -14,7 +15,7 @@ use holdfast_pool::{
 };
 use holdfast_predict::{Goal, Strategy};
 use holdfast_server::{Server, ServerOptions};
-use holdfast_tensors::Key;
+use holdfast_tensors::{Key, Span};
 use holdfast_testkit::synth::{Options, synth};
 use holdfast_wire::Backend;
 
@@ -240,21 +241,68 @@ async fn shared_tensors_live_in_the_browser(backend: Backend) {
     let (tensors, home) = (scene.pool.tensors(), Home::Device(lane.info().name.clone()));
     let values: Vec<f32> = (0..600).map(|value| value as f32 / 7.0).collect();
     let tensor = Tensor::from_slice(&[20, 30], &values).unwrap();
-    let id = tensors.with(&Home::Host, |m| m.register("t", tensor.clone().into())).await.unwrap();
+    let id = tensors.with(&Home::Host, |m| m.register("t", tensor.clone().into())).await;
+    let id = id.unwrap().unwrap();
     let there = within("a copy", tensors.copy(&Home::Host, id, &home, Key::new("", "t"))).await;
     let there = there.unwrap();
     let place = tensors.with(&home, |m| m.tensor(there).unwrap().storage().name()).await;
+    let place = place.unwrap();
     let expected = if backend == Backend::Wasm { "cpu" } else { backend.name() };
     assert_eq!(place, expected);
     let before = lane.stats().await.unwrap();
     assert!(before.tensors >= 1 && before.tensor_bytes >= 2400, "{before:?}");
+    // Where it is said to be, not in the memory of the page.
+    let on_device = if backend == Backend::Wasm { 0 } else { 2400 };
+    assert_eq!(before.device_tensor_bytes, on_device);
+    let spans = [Span::new(3, 5).every(2), Span::new(1, 7)];
+    let view = tensors.with(&home, |m| m.create_view(there, "view", &spans)).await.unwrap();
+    let view = view.unwrap();
+    let part = within("a view", tensors.copy(&home, view, &Home::Host, Key::new("", "v"))).await;
+    let part = part.unwrap();
+    let part = tensors.with(&Home::Host, |m| m.tensor(part).unwrap().to_tensor()).await.unwrap();
+    let shown = (0..5).flat_map(|row| (1..8).map(move |column| (3 + 2 * row) * 30 + column));
+    let shown: Vec<f32> = shown.map(|at: usize| values[at]).collect();
+    assert_eq!(part.unwrap().to_vec::<f32>().unwrap(), shown);
+    // A copy of it there is one of its own, and on the device as well.
+    let copy = within("a copy", tensors.copy(&home, view, &home, Key::new("", "copy"))).await;
+    let copy = copy.unwrap();
+    let stats = lane.stats().await.unwrap();
+    assert_eq!((stats.tensors, stats.tensor_bytes), (before.tensors + 1, 2400 + 140));
+    assert_eq!(stats.device_tensor_bytes, if backend == Backend::Wasm { 0 } else { 2540 });
+    let again = within("a copy", tensors.copy(&home, copy, &Home::Host, Key::new("", "v"))).await;
+    let again = again.unwrap();
+    let again = tensors.with(&Home::Host, |m| m.tensor(again).unwrap().to_tensor()).await.unwrap();
+    assert_eq!(again.unwrap().to_vec::<f32>().unwrap(), shown);
+    within("the copy to go", tensors.with(&home, |m| m.free(copy))).await.unwrap().unwrap();
+    every_type_lives_there(&scene, &lane, backend).await;
     let back = within("a copy", tensors.copy(&home, there, &Home::Host, Key::new("", "b"))).await;
     let back = back.unwrap();
     let read = tensors.with(&Home::Host, |m| m.tensor(back).unwrap().to_tensor()).await.unwrap();
-    assert_eq!(read, tensor);
-    within("the tensor to go", tensors.with(&home, |m| m.free(there))).await.unwrap();
+    assert_eq!(read.unwrap(), tensor);
+    within("the tensor to go", tensors.with(&home, |m| m.free(there))).await.unwrap().unwrap();
     assert_eq!(lane.stats().await.unwrap().tensors, before.tensors - 1);
     scene.close().await;
+}
+
+/// Bytes are bytes: what no model can be fed lies there too.
+async fn every_type_lives_there(scene: &Scene, lane: &Lane, backend: Backend) {
+    let (tensors, home) = (scene.pool.tensors(), Home::Device(lane.info().name.clone()));
+    for dtype in [DataType::Bf16, DataType::F64, DataType::I16, DataType::U4, DataType::I2] {
+        let len = dtype.byte_len(9).unwrap() as usize;
+        let tensor = Tensor::new(dtype, vec![9], vec![1; len].into()).unwrap();
+        let id = tensors.with(&Home::Host, |m| m.register("any", tensor.clone().into())).await;
+        let id = id.unwrap().unwrap();
+        let before = lane.stats().await.unwrap().device_tensor_bytes;
+        let there = within("a copy", tensors.copy(&Home::Host, id, &home, Key::new("", "any")));
+        let there = there.await.unwrap();
+        let on_device = if backend == Backend::Wasm { 0 } else { len as u64 };
+        assert_eq!(lane.stats().await.unwrap().device_tensor_bytes, before + on_device, "{dtype}");
+        let back = within("a copy", tensors.copy(&home, there, &Home::Host, Key::new("", "b")));
+        let back = back.await.unwrap();
+        let back = tensors.with(&Home::Host, |m| m.tensor(back).unwrap().to_tensor()).await;
+        assert_eq!(back.unwrap().unwrap(), tensor);
+        within("the tensor to go", tensors.with(&home, |m| m.free(there))).await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,7 +14,7 @@ use super::fault::{engine_error, run_error};
 use super::kept::KeptTensors;
 use super::not_loaded;
 use super::session::LoadedSession;
-use super::value::{Borrowed, borrow, data_type, shape, to_tensor};
+use super::value::{Borrowed, borrow, data_type, has_values_of, shape, to_tensor};
 use crate::check::{byte_len, check_fits, no_such};
 use crate::error::{DeviceError, ErrorKind};
 use crate::program::{Input, KeptTensor, Output, Program, Returned, StepTiming, TensorId};
@@ -24,32 +24,60 @@ use crate::segment::SegmentId;
 pub(crate) enum Kept {
     Put(Borrowed),
     Output(DynValue),
+    /// Of a type that the engine has no values of: to be read back, and fed to nothing.
+    Bytes(Tensor),
 }
 
 impl Kept {
     pub(crate) fn from_tensor(tensor: &Tensor) -> Result<Kept, DeviceError> {
+        if !has_values_of(tensor.dtype()) {
+            return Ok(Kept::Bytes(tensor.clone()));
+        }
         borrow(tensor).map(Kept::Put).map_err(|e| engine_error("cannot take the tensor", e))
     }
 
     pub(crate) fn to_tensor(&self) -> Result<Tensor, DeviceError> {
-        to_tensor(self.value()).map_err(|e| engine_error("cannot read the tensor", e))
+        match self.value() {
+            Ok(value) => to_tensor(value).map_err(|e| engine_error("cannot read the tensor", e)),
+            Err(tensor) => Ok(tensor.clone()),
+        }
     }
 
     pub(crate) fn byte_len(&self) -> u64 {
-        shape(self.value()).and_then(|(dtype, dims)| byte_len(dtype, &dims)).unwrap_or(0)
+        match self.value() {
+            Ok(value) => shape(value).and_then(|(dtype, dims)| byte_len(dtype, &dims)).unwrap_or(0),
+            Err(tensor) => tensor.bytes().len() as u64,
+        }
     }
 
     /// What it is as a kept tensor; `None` for what cannot be one.
     fn described(&self, id: &TensorId) -> Option<KeptTensor> {
-        let (dtype, dims) = shape(self.value())?;
+        let (dtype, dims) = shape(self.value().ok()?)?;
         Some(KeptTensor { id: id.clone(), dtype, dims })
     }
 
-    fn value(&self) -> &DynValue {
+    /// What the engine is fed; the tensor where it cannot be.
+    fn value(&self) -> Result<&DynValue, &Tensor> {
         match self {
-            Kept::Put(borrowed) => borrowed.value(),
-            Kept::Output(value) => value,
+            Kept::Put(borrowed) => Ok(borrowed.value()),
+            Kept::Output(value) => Ok(value),
+            Kept::Bytes(tensor) => Err(tensor),
         }
+    }
+
+    /// What the engine is fed as an input, if it fits there.
+    fn feed(&self, declared: &Value, step: usize) -> Result<&DynValue, DeviceError> {
+        let value = self.value().map_err(|tensor| {
+            DeviceError::caller(format!(
+                "input `{}` of step {step} is {declared}, but {}{:?} was given, which can be \
+                 fed to no model",
+                declared.name,
+                tensor.dtype(),
+                tensor.dims()
+            ))
+        })?;
+        check_value(declared, value, step)?;
+        Ok(value)
     }
 }
 
@@ -152,7 +180,7 @@ pub(crate) fn prepare(
                 }
             };
             if let Source::Value(kept) = &source {
-                check_value(declared, kept.value(), number)?;
+                kept.feed(declared, number)?;
             }
             if inputs.iter().any(|(given, _): &(Value, Source)| given.name == *name) {
                 let message = format!("input `{name}` of step {number} is given twice");
@@ -189,7 +217,7 @@ pub(crate) fn execute(program: &Prepared, stop: &Stop) -> Result<Done, DeviceErr
                 Source::Value(value) => value.clone(),
                 Source::Step { step, output } => {
                     let value = results[*step][output].clone();
-                    check_value(declared, value.value(), number)?;
+                    value.feed(declared, number)?;
                     value
                 }
             };
@@ -214,7 +242,10 @@ pub(crate) fn execute(program: &Prepared, stop: &Stop) -> Result<Done, DeviceErr
             if let Some(id) = output.kept_as() {
                 let kept = value.described(id).ok_or_else(|| {
                     let message = format!("output `{name}` of step {number} cannot be kept");
-                    DeviceError::caller(format!("{message}: it is {}", value.value().dtype()))
+                    DeviceError::caller(match value.value() {
+                        Ok(value) => format!("{message}: it is {}", value.dtype()),
+                        Err(_) => message,
+                    })
                 })?;
                 // Of several under one name the last.
                 done.kept.retain(|(earlier, _)| earlier.id != *id);
@@ -235,8 +266,9 @@ fn run_step(
     number: usize,
     stop: &Stop,
 ) -> Result<HashMap<String, Arc<Kept>>, DeviceError> {
-    let values: Vec<(&str, SessionInputValue<'_>)> =
-        inputs.iter().map(|(name, kept)| (*name, kept.value().into())).collect();
+    // All of them can be fed, or the program would have failed before.
+    let given = inputs.iter().filter_map(|(name, kept)| Some((*name, kept.value().ok()?.into())));
+    let values: Vec<(&str, SessionInputValue<'_>)> = given.collect();
     // Another program may be at this session for long, and waiting for it can be stopped too.
     let mut session = Handle::current().block_on(async {
         tokio::select! {

@@ -276,6 +276,7 @@ impl Device for CpuEngine {
             segments: state.sessions.len(),
             weight_bytes: state.weights().values().sum(),
             lifted_bytes: 0,
+            device_tensor_bytes: 0,
             tensors: state.tensors.len(),
             tensor_bytes: state.tensors.byte_len(),
             in_flight: state.running.len(),

@@ -112,6 +112,11 @@ fn aligned_copy(bytes: &Bytes) -> Bytes {
     Bytes::from_owner(Words(words)).slice(..bytes.len())
 }
 
+/// Whether there are values of a type.
+pub(crate) fn has_values_of(dtype: DataType) -> bool {
+    element_type(dtype).is_ok()
+}
+
 fn element_type(dtype: DataType) -> ort::Result<ONNXTensorElementDataType> {
     use ONNXTensorElementDataType as Element;
     Ok(match dtype {

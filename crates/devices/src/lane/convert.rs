@@ -13,8 +13,9 @@ use crate::check::{byte_len, check_fits, fits, no_such};
 use crate::error::DeviceError;
 use crate::program::{Input, KeptTensor, Program, Returned, StepTiming, TensorId};
 use crate::segment::SegmentId;
+use crate::window::Window;
 
-/// The element types that the engine in a browser takes.
+/// The element types that the engine in a browser can be fed.
 const DTYPES: [DataType; 12] = [
     DataType::F32,
     DataType::F16,
@@ -81,7 +82,8 @@ pub(crate) fn encode_program(
                 Input::Inline(tensor) => {
                     check_fits(declared, Some(tensor.dtype()), tensor.dims(), number)?;
                     input_bytes += tensor.bytes().len() as u64;
-                    wire::Input::Inline { value: push_tensor(&mut body, tensor)? }
+                    check_dtype(tensor.dtype())?;
+                    wire::Input::Inline { value: push_tensor(&mut body, tensor) }
                 }
                 Input::Kept(id) => wire::Input::Kept { tensor: id.0.clone() },
                 Input::Step { step, output } => {
@@ -133,16 +135,19 @@ pub(crate) fn encode_program(
 }
 
 /// Puts a tensor into a body.
-pub(crate) fn push_tensor(
-    body: &mut BodyWriter,
-    tensor: &Tensor,
-) -> Result<TensorSlice, DeviceError> {
-    check_dtype(tensor.dtype())?;
+pub(crate) fn push_tensor(body: &mut BodyWriter, tensor: &Tensor) -> TensorSlice {
     let dims = tensor.dims().iter().map(|&dim| dim as u64).collect();
-    Ok(body.push(tensor.dtype().name(), dims, tensor.bytes().clone()))
+    body.push(tensor.dtype().name(), dims, tensor.bytes().clone())
 }
 
-/// Checks that a browser's engine takes tensors of a type.
+/// A window for the wire.
+pub(crate) fn window(window: &Window) -> wire::TensorWindow {
+    let wide = |sizes: &[usize]| sizes.iter().map(|&size| size as u64).collect();
+    let Window { offset, dims, strides } = window;
+    wire::TensorWindow { offset: *offset as u64, dims: wide(dims), strides: wide(strides) }
+}
+
+/// Checks that a browser's engine can be fed tensors of a type.
 pub(crate) fn check_dtype(dtype: DataType) -> Result<(), DeviceError> {
     if DTYPES.contains(&dtype) {
         return Ok(());

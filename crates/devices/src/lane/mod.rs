@@ -28,7 +28,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use holdfast_graph::{Digest, Tensor};
 use holdfast_models::Store;
-use holdfast_wire::{Backend, BodyWriter, FromLane, Hello, PowerInfo, ToLane};
+use holdfast_wire::{Backend, BodyWriter, FromLane, Hello, PowerInfo, TensorWindow, ToLane};
 use tokio::sync::{Notify, broadcast};
 
 pub use accept::{JoinError, Lanes};
@@ -44,6 +44,7 @@ use crate::device::{Device, DeviceInfo, Event, Loaded, Stats};
 use crate::error::{DeviceError, ErrorKind};
 use crate::program::{Outcome, Program, RequestId, TensorId};
 use crate::segment::{Segment, SegmentId};
+use crate::window::Window;
 use effect::Effect;
 use retries::{if_busy, if_lost_or_busy, retry, retry_until};
 use state::State;
@@ -263,7 +264,7 @@ impl Device for Lane {
         let attempts = self.shared.options.retries.transfer;
         let put = || async {
             let mut body = BodyWriter::default();
-            let value = convert::push_tensor(&mut body, &tensor)?;
+            let value = convert::push_tensor(&mut body, &tensor);
             let message = |request| ToLane::Put { request, tensor: id.0.clone(), value };
             let effect = Effect::Puts(id.clone(), bytes);
             self.ask("put", message, body.finish(), patience, effect).await
@@ -272,21 +273,36 @@ impl Device for Lane {
     }
 
     async fn get(&self, id: &TensorId) -> Result<Tensor, DeviceError> {
+        self.read_tensor(id, None).await
+    }
+
+    async fn get_window(&self, id: &TensorId, window: &Window) -> Result<Tensor, DeviceError> {
+        let tensor = self.read_tensor(id, Some(convert::window(window))).await?;
+        match tensor.dims() == window.dims {
+            true => Ok(tensor),
+            false => Err(self.broke_protocol(format!("{:?} for {window:?}", tensor.dims()))),
+        }
+    }
+
+    async fn copy(
+        &self,
+        id: &TensorId,
+        window: Option<&Window>,
+        to: TensorId,
+    ) -> Result<(), DeviceError> {
         self.known_tensor(id)?;
-        // Lost between the two looks, it has none.
+        // As if all of it were copied: of a part, only the lane knows how many bytes it has.
         let bytes = self.state().tensors.get(id).copied().unwrap_or(0);
         let patience = self.shared.options.timeouts.for_transfer(bytes);
-        let message = |request| ToLane::Get { request, tensor: id.0.clone() };
-        let answer = retry(self.shared.options.retries.transfer, if_busy, || {
-            self.ask("get", message, vec![], patience, Effect::Gets(id.clone()))
-        })
-        .await?;
-        match &answer.message {
-            FromLane::Tensor { value, .. } => {
-                convert::read_tensor(value, &answer.body).map_err(|lie| self.broke_protocol(lie))
-            }
-            other => Err(self.broke_protocol(format!("`get` answered by {other:?}"))),
-        }
+        let message = |request| {
+            let (tensor, to) = (id.0.clone(), to.0.clone());
+            ToLane::Copy { request, tensor, window: window.map(convert::window), to }
+        };
+        let copy = || {
+            let effect = Effect::Puts(to.clone(), bytes);
+            self.ask("copy", &message, vec![], patience, effect)
+        };
+        retry(self.shared.options.retries.transfer, if_busy, copy).await.map(drop)
     }
 
     async fn drop_tensor(&self, id: &TensorId) -> Result<(), DeviceError> {
@@ -334,6 +350,7 @@ impl Device for Lane {
             lifted_bytes: stats.lifted_bytes,
             tensors: stats.tensors as usize,
             tensor_bytes: stats.tensor_bytes,
+            device_tensor_bytes: stats.device_tensor_bytes,
             in_flight: state.pending.len(),
             succeeded: state.succeeded,
             failed: state.failed,
@@ -355,6 +372,32 @@ impl Lane {
             Err(lost(&format!("segment {id}"), &state))
         } else {
             Err(DeviceError::caller(format!("segment {id} is not loaded on this device")))
+        }
+    }
+
+    /// Reads a tensor, or a part of it.
+    async fn read_tensor(
+        &self,
+        id: &TensorId,
+        window: Option<TensorWindow>,
+    ) -> Result<Tensor, DeviceError> {
+        self.known_tensor(id)?;
+        // Lost between the two looks, it has none.
+        let bytes = self.state().tensors.get(id).copied().unwrap_or(0);
+        let patience = self.shared.options.timeouts.for_transfer(bytes);
+        let message = |request| {
+            let (tensor, window) = (id.0.clone(), window.clone());
+            ToLane::Get { request, tensor, window }
+        };
+        let answer = retry(self.shared.options.retries.transfer, if_busy, || {
+            self.ask("get", &message, vec![], patience, Effect::Gets(id.clone()))
+        })
+        .await?;
+        match &answer.message {
+            FromLane::Tensor { value, .. } => {
+                convert::read_tensor(value, &answer.body).map_err(|lie| self.broke_protocol(lie))
+            }
+            other => Err(self.broke_protocol(format!("`get` answered by {other:?}"))),
         }
     }
 

@@ -95,7 +95,7 @@ mod tests {
     const FRAME_BYTES: usize = 300_000;
 
     fn get(request: u64) -> ToLane {
-        ToLane::Get { request, tensor: "t".into() }
+        ToLane::Get { request, tensor: "t".into(), window: None }
     }
 
     /// The messages in the order in which they are whole at the other end.

@@ -105,7 +105,10 @@ impl Pending {
             (_, FromLane::Error { .. })
                 | (ToLane::Load { .. }, FromLane::Loaded { .. })
                 | (
-                    ToLane::Unload { .. } | ToLane::Put { .. } | ToLane::Drop { .. },
+                    ToLane::Unload { .. }
+                        | ToLane::Put { .. }
+                        | ToLane::Copy { .. }
+                        | ToLane::Drop { .. },
                     FromLane::Done { .. }
                 )
                 | (ToLane::Get { .. }, FromLane::Tensor { .. })

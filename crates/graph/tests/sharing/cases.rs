@@ -46,6 +46,12 @@ fn check(models: &[&Model], expected: &[&str]) -> SharePlan {
     plan
 }
 
+/// What of these models is computed once.
+fn trunks(models: &[&Model]) -> Vec<String> {
+    let all = summary(&plan(models));
+    all.into_iter().filter(|segment| segment.starts_with("Trunk")).collect()
+}
+
 const LAYER: &str = "MatMul Tanh";
 
 #[test]
@@ -90,22 +96,41 @@ fn a_model_that_is_the_beginning_of_another_is_its_trunk() {
     );
     assert_eq!(plan.models[1].steps.len(), 1);
     assert_eq!(plan.models[0].steps.len(), 2);
+
+    // The twin: what is like the beginning but for a weight, or for an operator, is not.
+    assert!(!crate::check::plan(&[&long, &chain(&["e"])]).shares());
+    let other = net(&["x"], |builder| {
+        let weight = builder.weight("a", &SIDE, Init { mean: 0.0, deviation: 1.0 });
+        let product = builder.node("MatMul", &["x", &weight], &[]);
+        vec![("y", builder.node("Sigmoid", &[&product], &[]))]
+    });
+    assert_eq!(trunks(&[&long, &other]), ["Trunk [0, 1] of \"MatMul\""]);
 }
 
 #[test]
 fn different_outputs_of_one_trunk_need_no_heads() {
-    let returns = |which: usize| {
+    let returns = |which: usize, name: &'static str| {
         net(&["x"], |builder| {
             let first = layer(builder, "a", "x");
             let second = layer(builder, "b", &first);
-            let third = layer(builder, "c", &second);
+            let third = layer(builder, name, &second);
             let taps = [first, second.clone(), second];
             let last = ("last", third);
             vec![("tap", taps[which].clone()), last]
         })
     };
-    let plan = plan(&[&returns(0), &returns(1)]);
+    let plan = plan(&[&returns(0, "c"), &returns(1, "c")]);
     assert_eq!(plan.segments.len(), 1, "{:?}", summary(&plan));
+
+    // The twin: an output that is computed with another weight needs a head.
+    check(
+        &[&returns(0, "c"), &returns(1, "d")],
+        &[
+            &format!("Trunk [0, 1] of \"{LAYER} {LAYER}\""),
+            &format!("Head [0] of \"{LAYER}\""),
+            &format!("Head [1] of \"{LAYER}\""),
+        ],
+    );
 }
 
 #[test]
@@ -122,24 +147,37 @@ fn what_two_of_three_have_in_common_grows_from_what_all_have() {
         ],
     );
     assert_eq!(plan.models[0].steps.iter().map(|step| step.segment).collect::<Vec<_>>(), [0, 1, 2]);
+
+    // The twin: with another weight in between, nothing grows from it.
+    let other = chain(&["a", "f", "d"]);
+    let of_all = format!("Trunk [0, 1, 2] of \"{LAYER}\"");
+    assert_eq!(trunks(&[&models[0], &other, &models[2]]), [of_all]);
 }
 
 #[test]
 fn inputs_are_bound_by_what_they_do() {
-    let apart = |left: &str, right: &str, head: &str| {
+    let joined = |[a, b]: [&str; 2], left: &str, right: &str, head: &str| {
         net(&["x", "y"], |builder| {
-            let (left, right) = (layer(builder, "a", left), layer(builder, "b", right));
+            let (left, right) = (layer(builder, a, left), layer(builder, b, right));
             let both = builder.node("MatMul", &[&left, &right], &[]);
             vec![("z", layer(builder, head, &both))]
         })
     };
+    let apart = |left: &str, right: &str, head: &str| joined(["a", "b"], left, right, head);
     let plan = plan(&[&apart("x", "y", "c"), &apart("y", "x", "d")]);
     assert!(plan.shares());
+    assert_eq!(summary(&plan)[0], format!("Trunk [0, 1] of \"{LAYER} {LAYER} MatMul\""));
     let bound =
         |model: usize| -> Vec<&Source> { plan.models[model].steps[0].inputs.values().collect() };
     let input = |name: &str| Source::Input { name: name.to_owned(), casts: Vec::new() };
     assert_eq!(bound(0), [&input("x"), &input("y")]);
     assert_eq!(bound(1), [&input("y"), &input("x")]);
+
+    // The twins: one input for both, and the layers the other way round, are other functions.
+    for other in [apart("x", "x", "d"), joined(["b", "a"], "x", "y", "d")] {
+        let trunks = trunks(&[&apart("x", "y", "c"), &other]);
+        assert!(trunks.iter().all(|trunk| !trunk.contains("Tanh MatMul\"")), "{trunks:?}");
+    }
 }
 
 #[test]
@@ -175,13 +213,14 @@ fn two_towers_are_one_trunk_that_is_run_twice() {
 
 #[test]
 fn two_models_with_two_towers_share_the_whole() {
-    let towers = |head: &'static str| {
+    let pair = |second: &'static str, head: &'static str| {
         net(&["x", "y"], move |builder| {
-            let (x, y) = (layer(builder, "a", "x"), layer(builder, "a", "y"));
+            let (x, y) = (layer(builder, "a", "x"), layer(builder, second, "y"));
             let both = builder.node("MatMul", &[&x, &y], &[]);
             vec![("score", layer(builder, head, &both))]
         })
     };
+    let towers = |head| pair("a", head);
     check(
         &[&towers("b"), &towers("c")],
         &[
@@ -190,6 +229,10 @@ fn two_models_with_two_towers_share_the_whole() {
             &format!("Head [1] of \"{LAYER}\""),
         ],
     );
+
+    // The twin: where one tower has another weight, what joins them is another function.
+    let trunks = trunks(&[&towers("b"), &pair("e", "c")]);
+    assert!(trunks.iter().all(|trunk| !trunk.contains("Tanh MatMul\"")), "{trunks:?}");
 }
 
 #[test]
@@ -357,9 +400,9 @@ fn an_attribute_an_edge_or_a_bit_that_differs_ends_the_trunk() {
 
 #[test]
 fn what_one_model_computes_twice_is_computed_once() {
-    let twice = |head: &'static str| {
+    let twice = |second: &'static str, head: &'static str| {
         net(&["x"], move |builder| {
-            let (one, two) = (layer(builder, "a", "x"), layer(builder, "a", "x"));
+            let (one, two) = (layer(builder, "a", "x"), layer(builder, second, "x"));
             let both = builder.node("MatMul", &[&one, &two], &[]);
             vec![("y", layer(builder, head, &both))]
         })
@@ -369,6 +412,9 @@ fn what_one_model_computes_twice_is_computed_once() {
         let both = builder.node("MatMul", &[&one, &one], &[]);
         vec![("y", layer(builder, "c", &both))]
     });
-    let plan = plan(&[&twice("b"), &once]);
+    let plan = plan(&[&twice("a", "b"), &once]);
     assert_eq!(summary(&plan)[0], format!("Trunk [0, 1] of \"{LAYER} MatMul\""));
+
+    // The twin: what differs by a weight is two things, and computed twice.
+    assert_eq!(trunks(&[&twice("e", "b"), &once]), [format!("Trunk [0, 1] of \"{LAYER}\"")]);
 }

@@ -8,14 +8,12 @@
 
 mod plan;
 mod prove;
+mod table;
 mod weights;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use holdfast_devices::SegmentId;
 use holdfast_devices::cpu::Target;
 use holdfast_graph::Digest;
 use holdfast_graph::share::Prices;
@@ -30,16 +28,9 @@ use crate::pool::lock;
 use crate::request::Request;
 use crate::route::Prepared;
 use crate::scheduler::Scheduler;
-use plan::Analysed;
-
-/// Models that may be in play; of more, those that were asked for last.
-const MOST: usize = 16;
-
-/// How long a model stays in play that nobody asks for.
-const IDLE: Duration = Duration::from_secs(600);
-
-/// How long nothing is tried again after it could not be found out.
-const PAUSE: Duration = Duration::from_secs(60);
+use crate::scheduler::member::KindId;
+use plan::Planned;
+use table::{Found, InPlay, Play};
 
 /// All models in play. Cheap to clone: clones are the same.
 #[derive(Clone)]
@@ -54,8 +45,8 @@ struct Shared {
     progress: Arc<dyn Fn(&str) + Send + Sync>,
     /// Never held while anything is awaited.
     plays: Mutex<HashMap<Stage, Play>>,
-    /// While this is not zero, no plan is begun: somebody is still bringing models in.
-    gathering: AtomicUsize,
+    /// Never held while anything else is locked.
+    gatherings: Mutex<Gatherings>,
     /// A plan was made, or given up.
     planned: Notify,
 }
@@ -84,49 +75,6 @@ impl Stage {
     }
 }
 
-/// The models in play on one stage.
-#[derive(Default)]
-struct Play {
-    models: HashMap<Digest, InPlay>,
-    /// The models that the routes are for, and the kinds of devices that they were tried on.
-    planned_for: (BTreeSet<Digest>, usize),
-    /// Those that share something.
-    routes: HashMap<Digest, Arc<Prepared>>,
-    is_planning: bool,
-    failed_at: Option<Instant>,
-}
-
-/// A model in play.
-#[derive(Clone)]
-struct InPlay {
-    whole: Arc<Prepared>,
-    /// What it was asked with, to try a plan with.
-    sample: Arc<Inputs>,
-    used: Instant,
-    analysed: Option<Arc<Analysed>>,
-}
-
-impl Play {
-    /// Whether the plan is for other models than those in play, or other devices.
-    fn is_stale(&self, kinds: usize, now: Instant) -> bool {
-        let paused = self.failed_at.is_some_and(|at| now - at < PAUSE);
-        let (models, known) = &self.planned_for;
-        let same = models.len() == self.models.len()
-            && self.models.keys().all(|model| models.contains(model));
-        !paused && (!same || (*known != kinds && !self.routes.is_empty()))
-    }
-
-    /// Forgets who was not asked for in a long time.
-    fn forget_idle(&mut self, now: Instant) {
-        self.models.retain(|_, model| now - model.used < IDLE);
-        while self.models.len() > MOST {
-            let oldest = self.models.iter().min_by_key(|(_, model)| model.used);
-            let Some(oldest) = oldest.map(|(digest, _)| *digest) else { break };
-            self.models.remove(&oldest);
-        }
-    }
-}
-
 impl Plays {
     pub(crate) fn new(
         store: Arc<Store>,
@@ -134,8 +82,8 @@ impl Plays {
         prices: Prices,
         progress: Arc<dyn Fn(&str) + Send + Sync>,
     ) -> Plays {
-        let (plays, gathering, planned) = Default::default();
-        let shared = Shared { store, scheduler, prices, progress, plays, gathering, planned };
+        let (plays, gatherings, planned) = Default::default();
+        let shared = Shared { store, scheduler, prices, progress, plays, gatherings, planned };
         Plays { shared: Arc::new(shared) }
     }
 
@@ -147,19 +95,13 @@ impl Plays {
         whole: Arc<Prepared>,
     ) -> Arc<Prepared> {
         let stage = Stage::of(target, &whole);
-        let now = Instant::now();
+        let (now, gathering) = (Instant::now(), lock(&self.shared.gatherings).since);
         let mut plays = lock(&self.shared.plays);
         // A stage for sizes that were asked for once is not worth remembering.
         plays.retain(|other, play| *other == stage || play.is_planning || play.is_used(now));
         let play = plays.entry(stage.clone()).or_default();
-        let new = || InPlay {
-            whole: whole.clone(),
-            sample: Arc::new(request.inputs.clone()),
-            used: now,
-            analysed: None,
-        };
-        play.models.entry(whole.original).or_insert_with(new).used = now;
-        let route = play.routes.get(&whole.original).cloned();
+        play.ask(&whole, &request.inputs, gathering, now);
+        let route = play.route(&whole.original).cloned();
         self.begin(&stage, play);
         route.unwrap_or(whole)
     }
@@ -181,9 +123,9 @@ impl Plays {
         let mut routes = HashMap::new();
         for (stage, models) in stages {
             if let Some(play) = lock(&self.shared.plays).get(&stage)
-                && models.keys().all(|model| play.planned_for.0.contains(model))
+                && let Some(known) = play.routes_for(models.keys())
             {
-                routes.extend(play.routes.iter().map(|(model, route)| (*model, route.clone())));
+                routes.extend(known);
                 continue;
             }
             if models.len() < 2 {
@@ -207,71 +149,134 @@ impl Plays {
 
     /// Begins a plan, if there is need for one.
     fn begin(&self, stage: &Stage, play: &mut Play) {
-        let is_gathering = self.shared.gathering.load(Ordering::SeqCst) > 0;
-        let kinds = self.shared.scheduler.kinds();
-        if !is_gathering && !play.is_planning && play.is_stale(kinds, Instant::now()) {
+        let is_gathering = lock(&self.shared.gatherings).since.is_some();
+        if !is_gathering
+            && !play.is_planning
+            && play.is_stale(&self.kinds_of(stage), Instant::now())
+        {
             play.is_planning = true;
             let (plays, stage) = (self.clone(), stage.clone());
             tokio::spawn(async move { plays.plan(stage).await });
         }
     }
 
+    /// The kinds of devices that are there for a stage.
+    fn kinds_of(&self, stage: &Stage) -> Vec<KindId> {
+        let kinds = self.shared.scheduler.kinds_of(stage.choice());
+        kinds.into_iter().map(|(id, _)| id).collect()
+    }
+
     /// Lets models come into play together: they are planned for when the guard goes.
     pub(crate) fn gather(&self) -> Gathering<'_> {
-        self.shared.gathering.fetch_add(1, Ordering::SeqCst);
+        let mut gatherings = lock(&self.shared.gatherings);
+        gatherings.count += 1;
+        gatherings.since.get_or_insert_with(Instant::now);
+        drop(gatherings);
         Gathering { plays: self }
     }
 
-    /// Waits until all that is in play is planned for.
+    /// Forgets which models are in play. What they had loaded goes once nobody uses it.
+    pub(crate) async fn forget(&self) {
+        self.settled().await;
+        let mut loaded = Vec::new();
+        lock(&self.shared.plays).retain(|_, play| {
+            if !play.is_planning {
+                loaded.extend(play.loaded());
+            }
+            play.is_planning
+        });
+        self.shared.scheduler.retire(loaded);
+    }
+
+    /// Waits until all that is in play is planned for, as far as that can be found out. What comes
+    /// into play from now on is not waited for: under load, there is always something.
     pub(crate) async fn settled(&self) {
+        let planning = {
+            let plays = lock(&self.shared.plays);
+            let planning = plays.iter().filter(|(_, play)| play.is_planning);
+            // The round that is under way may have begun without some of the models; the next has all.
+            planning.map(|(stage, play)| (stage.clone(), play.rounds + 2)).collect::<Vec<_>>()
+        };
         loop {
             let planned = self.shared.planned.notified();
-            if !lock(&self.shared.plays).values().any(|play| play.is_planning) {
+            let is_planning = {
+                let plays = lock(&self.shared.plays);
+                planning.iter().any(|(stage, rounds)| {
+                    plays.get(stage).is_some_and(|play| play.is_planning && play.rounds < *rounds)
+                })
+            };
+            if !is_planning {
                 return;
             }
             planned.await;
         }
     }
 
-    /// Plans until the plan is for what is in play.
+    /// Plans until the plan is for what is in play, and is tried on all that is there.
     async fn plan(&self, stage: Stage) {
-        let planning = Planning { plays: self, stage: &stage };
-        loop {
-            let kinds = self.shared.scheduler.kinds();
-            let models: Vec<(Digest, InPlay)> = {
+        let mut planning = Planning { plays: self, stage: &stage, ended: false };
+        while !planning.ended {
+            let (models, known) = {
                 let mut plays = lock(&self.shared.plays);
-                let play = plays.entry(stage.clone()).or_default();
-                play.forget_idle(Instant::now());
-                let mut models: Vec<_> =
-                    play.models.iter().map(|(digest, model)| (*digest, model.clone())).collect();
-                models.sort_by_key(|(digest, _)| *digest);
-                models
+                plays.entry(stage.clone()).or_default().begin(Instant::now())
             };
-            let routes = self.routes(&stage, &models).await;
+            let found = self.find(&stage, &models, known).await;
             let retired = {
                 let mut plays = lock(&self.shared.plays);
                 let play = plays.entry(stage.clone()).or_default();
-                let planned_for = models.iter().map(|(digest, _)| *digest).collect();
-                play.publish(routes, (planned_for, kinds))
+                let (planned_for, now) = (models.iter().map(|(digest, _)| *digest), Instant::now());
+                let retired = play.publish(planned_for.collect(), found, now);
+                // Under the same lock, or whoever asks for a new model in between relies on a
+                // round that never comes.
+                play.is_planning = play.is_stale(&self.kinds_of(&stage), now);
+                planning.ended = !play.is_planning;
+                retired
             };
             self.shared.scheduler.retire(retired);
-            let now = Instant::now();
-            let kinds = self.shared.scheduler.kinds();
-            if !lock(&self.shared.plays).get(&stage).is_some_and(|play| play.is_stale(kinds, now)) {
-                break;
-            }
+            self.shared.planned.notify_waiters();
         }
-        drop(planning);
     }
 
-    /// The routes of models that share something, proven; an error if that could not be found out.
-    async fn routes(
+    /// What models have in common, tried on all kinds of devices that are there. `known` is what is
+    /// known of these models already.
+    async fn find(
         &self,
         stage: &Stage,
         models: &[(Digest, InPlay)],
-    ) -> Result<HashMap<Digest, Arc<Prepared>>, Failed> {
+        known: Option<Found>,
+    ) -> Result<Found, Failed> {
+        let found = match known {
+            Some(known) => known,
+            None => {
+                let plan = self.plan_for(stage, models).await?.map(Arc::new);
+                Found { plan, tried: HashSet::new(), failed: None }
+            }
+        };
+        let Some(plan) = found.plan else { return Ok(found) };
+        let samples: HashMap<Digest, Arc<Inputs>> =
+            models.iter().map(|(digest, model)| (*digest, model.sample.clone())).collect();
+        let (mut tried, mut failed) = (found.tried, None);
+        for (id, kind) in self.shared.scheduler.kinds_of(stage.choice()) {
+            if tried.contains(&id) {
+                continue;
+            }
+            // What cannot be found out about one kind says nothing about another.
+            match prove::prove(&self.shared, stage, (id, kind), &plan, &samples).await {
+                Ok(()) => drop(tried.insert(id)),
+                Err(error) => failed = Some(error),
+            }
+        }
+        Ok(Found { plan: Some(plan), tried, failed })
+    }
+
+    /// What these models have in common, if it is worth anything.
+    async fn plan_for(
+        &self,
+        stage: &Stage,
+        models: &[(Digest, InPlay)],
+    ) -> Result<Option<Planned>, Failed> {
         if models.len() < 2 {
-            return Ok(HashMap::new());
+            return Ok(None);
         }
         (self.shared.progress)("comparing the models");
         let (shared, stage_of, given) = (self.shared.clone(), stage.clone(), models.to_vec());
@@ -281,18 +286,18 @@ impl Plays {
         let planned = planned.await;
         let (planned, analysed) = planned.map_err(|error| Failed::here(error.to_string()))??;
         if let Some(play) = lock(&self.shared.plays).get_mut(stage) {
-            for (digest, analysed) in analysed {
-                if let Some(model) = play.models.get_mut(&digest) {
-                    model.analysed = Some(analysed);
-                }
-            }
+            play.learn(analysed);
         }
-        let Some(planned) = planned else { return Ok(HashMap::new()) };
-        let samples: HashMap<Digest, Arc<Inputs>> =
-            models.iter().map(|(digest, model)| (*digest, model.sample.clone())).collect();
-        let proven = prove::prove(&self.shared, stage, &planned, &samples).await?;
-        Ok(if proven { planned.routes } else { HashMap::new() })
+        Ok(planned)
     }
+}
+
+/// How many are bringing models together. While there are any, no plan is begun.
+#[derive(Default)]
+struct Gatherings {
+    count: usize,
+    /// Since when there are any.
+    since: Option<Instant>,
 }
 
 /// While this is there, no plan is begun.
@@ -302,7 +307,12 @@ pub(crate) struct Gathering<'a> {
 
 impl Drop for Gathering<'_> {
     fn drop(&mut self) {
-        self.plays.shared.gathering.fetch_sub(1, Ordering::SeqCst);
+        let mut gatherings = lock(&self.plays.shared.gatherings);
+        gatherings.count -= 1;
+        if gatherings.count == 0 {
+            gatherings.since = None;
+        }
+        drop(gatherings);
         for (stage, play) in lock(&self.plays.shared.plays).iter_mut() {
             self.plays.begin(stage, play);
         }
@@ -327,51 +337,24 @@ impl Failed {
     }
 }
 
-impl Play {
-    fn is_used(&self, now: Instant) -> bool {
-        self.models.values().any(|model| now - model.used < IDLE)
-    }
-
-    /// Takes over what came of planning: if nothing, what was proven before goes on. The routes that
-    /// have had their day.
-    fn publish(
-        &mut self,
-        routes: Result<HashMap<Digest, Arc<Prepared>>, Failed>,
-        planned_for: (BTreeSet<Digest>, usize),
-    ) -> Vec<SegmentId> {
-        let routes = match routes {
-            Ok(routes) => routes,
-            Err(Failed { why, model }) => {
-                tracing::warn!("no plan for the models in play: {why}");
-                match model {
-                    Some(model) => drop(self.models.remove(&model)),
-                    None => self.failed_at = Some(Instant::now()),
-                }
-                return Vec::new();
-            }
-        };
-        self.failed_at = None;
-        let old = self.routes.values().map(|route| route.id);
-        let whole = routes.values().filter_map(|route| route.alone()).map(|whole| whole.id);
-        let mut retired: Vec<SegmentId> = old.chain(whole).collect();
-        retired.retain(|id| !routes.values().any(|route| route.id == *id));
-        self.routes = routes;
-        self.planned_for = planned_for;
-        retired
-    }
-}
-
 /// A plan that is being made. However that ends, whoever waits for it goes on.
 struct Planning<'a> {
     plays: &'a Plays,
     stage: &'a Stage,
+    /// Whether that it has ended is noted already.
+    ended: bool,
 }
 
 impl Drop for Planning<'_> {
     fn drop(&mut self) {
-        if let Some(play) = lock(&self.plays.shared.plays).get_mut(self.stage) {
+        if !self.ended
+            && let Some(play) = lock(&self.plays.shared.plays).get_mut(self.stage)
+        {
             play.is_planning = false;
         }
         self.plays.shared.planned.notify_waiters();
     }
 }
+
+#[cfg(test)]
+mod tests;

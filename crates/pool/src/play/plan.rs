@@ -9,11 +9,12 @@ use holdfast_graph::infer::{Bindings, Inference, infer};
 use holdfast_graph::share::{
     self, Member, Prices, Route, Segment as Piece, SegmentKind, SharePlan, Source, Step, share,
 };
-use holdfast_graph::{Digest, Fingerprints, Model, WeightTable, declare};
+use holdfast_graph::{Digest, Fingerprints, Model, WeightId, WeightTable, declare};
 use holdfast_models::{Store, StoredGraph, hashed_like};
 
+use super::table::InPlay;
 use super::weights::{Composite, Holding, Holdings, holdings};
-use super::{Failed, InPlay, Stage};
+use super::{Failed, Stage};
 use crate::pool::explain;
 use crate::route::{self, Prepared, Proven, StepOutput};
 
@@ -33,7 +34,7 @@ pub(crate) struct Planned {
     pub(crate) routes: HashMap<Digest, Arc<Prepared>>,
     /// Where it was proven.
     pub(crate) proven: Arc<Proven>,
-    /// Where the models are cut.
+    /// Where the models are cut, and how their weights are held, in words.
     pub(crate) cuts: String,
 }
 
@@ -137,9 +138,29 @@ impl Planner<'_> {
         let mut ids: Vec<String> = routes.values().map(|route| route.id.0.to_string()).collect();
         ids.sort_unstable();
         let id = Digest::of(ids.join(" ").as_bytes());
-        let cuts = self.plan.trunks().flat_map(|trunk| trunk.output_bytes.keys().cloned());
-        let cuts = cuts.collect::<Vec<_>>().join(", ");
-        Ok(Planned { id, routes, proven, cuts })
+        Ok(Planned { id, routes, proven, cuts: self.cuts() })
+    }
+
+    /// What is other than in the models alone, for whoever has to find out why bits differ.
+    fn cuts(&self) -> String {
+        let crossing = self.plan.trunks().flat_map(|trunk| trunk.output_bytes.keys().cloned());
+        let crossing: Vec<String> = crossing.collect();
+        let lifted = self.holdings.of_piece.iter().flat_map(|holding| match holding {
+            Holding::Lifted(lifted) => lifted.weights.as_slice(),
+            Holding::Alone | Holding::Composed { .. } => &[],
+        });
+        let lifted: HashSet<WeightId> = lifted.map(|weight| weight.id).collect();
+        let mut cuts = Vec::new();
+        if !crossing.is_empty() {
+            cuts.push(format!("cut at {}", crossing.join(", ")));
+        }
+        if !lifted.is_empty() {
+            cuts.push(format!("{} weights fed as inputs", lifted.len()));
+        }
+        for composite in &self.holdings.composites {
+            cuts.push(format!("{} pieces in one graph", composite.pieces.len()));
+        }
+        cuts.join(", ")
     }
 
     /// Whether what a step runs, or what it holds, is there for several models.

@@ -20,45 +20,39 @@ use crate::scheduler::queue::Wanted;
 use crate::scheduler::together::run_alone;
 use crate::scheduler::turn::{Turn, Used};
 
-/// Proves a plan on the devices that are there. Whether it may be used on any of them.
+/// Tries a plan on one kind of devices. An error says that it could not be found out whether it
+/// holds there.
 pub(super) async fn prove(
     shared: &Shared,
     stage: &Stage,
+    (id, kind): (KindId, Arc<str>),
     planned: &Planned,
     samples: &HashMap<Digest, Arc<Inputs>>,
-) -> Result<bool, Failed> {
-    let mut proven = false;
-    for (id, kind) in shared.scheduler.kinds_of(stage.choice()) {
-        let known = shared.store.verdict(&planned.id, &kind);
-        let verdict = match known {
-            Some(verdict) => verdict,
-            None => {
-                (shared.progress)("proving that sharing keeps every bit");
-                let verdict = try_out(shared, stage.choice(), id, planned, samples).await?;
-                // Without it, the plan is tried again by the next process: no harm done.
-                if let Err(error) = shared.store.put_verdict(&planned.id, &kind, &verdict) {
-                    tracing::warn!("the verdict is not kept: {}", explain(&error));
-                }
-                verdict
+) -> Result<(), Failed> {
+    let verdict = match shared.store.verdict(&planned.id, &kind) {
+        Some(verdict) => verdict,
+        None => {
+            (shared.progress)("proving that sharing keeps every bit");
+            let verdict = try_out(shared, stage.choice(), id, planned, samples).await?;
+            // Without it, the plan is tried again by the next process: no harm done.
+            if let Err(error) = shared.store.put_verdict(&planned.id, &kind, &verdict) {
+                tracing::warn!("the verdict is not kept: {}", explain(&error));
             }
-        };
-        match verdict {
-            Verdict::Holds => {
-                planned.proven.add(kind);
-                proven = true;
-            }
-            Verdict::Differs { what } => {
-                let (plan, cuts) = (planned.id.short(), &planned.cuts);
-                let refused = format!(
-                    "plan {plan} is refused on {kind}: {what}, cut at {cuts}; the models run on \
-                     their own there"
-                );
-                tracing::warn!("{refused}");
-                shared.scheduler.state().account.refuse_plan(refused);
-            }
+            verdict
+        }
+    };
+    match verdict {
+        Verdict::Holds => planned.proven.add(kind),
+        Verdict::Differs { what } => {
+            let (plan, cuts) = (planned.id.short(), &planned.cuts);
+            let refused = format!(
+                "plan {plan} is refused on {kind}: {what} ({cuts}); the models run on their own there"
+            );
+            tracing::warn!("{refused}");
+            shared.scheduler.state().account.refuse_plan(refused);
         }
     }
-    Ok(proven)
+    Ok(())
 }
 
 /// Runs every model both ways and compares.
@@ -91,7 +85,7 @@ async fn try_out(
 }
 
 /// The first output that is not the same.
-fn difference(expected: &[Returned], found: &[Returned]) -> Option<String> {
+pub(super) fn difference(expected: &[Returned], found: &[Returned]) -> Option<String> {
     expected.iter().find_map(|one| {
         let other = found.iter().find(|other| other.name == one.name);
         let same = other.is_some_and(|other| other.tensor == one.tensor);

@@ -116,6 +116,8 @@ pub(crate) struct Member {
     pub(crate) kind_id: KindId,
     /// What it computed and still has.
     pub(crate) cache: Cache,
+    /// How often it has lost all that it had.
+    pub(crate) losses: u64,
     /// What it is computing that other requests may need, by how many programs.
     computing: HashMap<Digest, usize>,
     pub(crate) in_flight: usize,
@@ -170,6 +172,7 @@ impl Member {
             kind,
             kind_id,
             cache: Cache::new(&info.name, storage, options.cache_bytes),
+            losses: 0,
             computing: HashMap::new(),
             events: device.events(),
             health: device.health(),
@@ -202,6 +205,7 @@ impl Member {
             match self.events.try_recv() {
                 // Whether it is there is asked for below; what was missed may have been a loss.
                 Ok(Event::Lost { .. }) | Err(broadcast::error::TryRecvError::Lagged(_)) => {
+                    self.losses += 1;
                     self.loaded.clear();
                     self.cache.lose();
                 }

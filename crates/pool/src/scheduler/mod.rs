@@ -85,14 +85,14 @@ impl Scheduler {
         self.state().runs(wanted, model)
     }
 
-    /// How many kinds of devices were ever there.
-    pub(crate) fn kinds(&self) -> usize {
-        self.state().kinds()
-    }
-
     /// The kinds of the devices that are there for a choice.
     pub(crate) fn kinds_of(&self, choice: Choice) -> Vec<(KindId, Arc<str>)> {
         self.state().kinds_of(choice)
+    }
+
+    /// Takes note of what has happened to devices.
+    pub(crate) fn refresh(&self) {
+        self.change(|state| ((), state.refresh()));
     }
 
     /// These routes are not used any more, and go as soon as nobody does.

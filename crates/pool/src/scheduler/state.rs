@@ -95,11 +95,6 @@ impl State {
         }))
     }
 
-    /// How many kinds of devices were ever there.
-    pub(crate) fn kinds(&self) -> usize {
-        self.kinds.len()
-    }
-
     /// The kinds of the devices that are there for a choice.
     pub(crate) fn kinds_of(&self, choice: Choice) -> Vec<(KindId, Arc<str>)> {
         let mut kinds: Vec<(KindId, Arc<str>)> = Vec::new();

@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
+use holdfast_devices::Device;
 use holdfast_graph::share::Prices;
-use holdfast_graph::{Model, Tensor};
+use holdfast_graph::{DataType, Model, Tensor};
 use holdfast_models::StoredGraph;
 use holdfast_pool::{Answer, Pool, PoolOptions, Request, Reused};
+use holdfast_testkit::feed::{Sizes, feed};
 use holdfast_testkit::random::{self, mutate, transform};
-use holdfast_testkit::{Architecture, Recipe, Size, families};
+use holdfast_testkit::synth::{Options, synth};
+use holdfast_testkit::{Architecture, Builder, Init, Recipe, Size, families, fixed};
 
 use crate::support::{Scene, heads, request, same, text};
 
@@ -185,6 +188,115 @@ async fn prefixes_disguises_and_strangers_get_along() {
     let answer = scene.pool.run(&prefix).await.unwrap();
     let alone = scene.pool.run(&Request { share: false, ..prefix }).await.unwrap();
     assert!(same(&answer, &alone));
+}
+
+/// `x → layers → y` over square matrices, with a weight for each name.
+fn chain(names: &[&str]) -> Model {
+    let mut builder = Builder::new("chain", 1);
+    let side = [fixed(3), fixed(3)];
+    builder.input("x", DataType::F32, &side);
+    let y = names.iter().fold("x".to_owned(), |x, name| {
+        let weight = builder.weight(name, &[3, 3], Init { mean: 0.0, deviation: 1.0 });
+        let product = builder.node("MatMul", &[&x, &weight], &[]);
+        builder.node("Tanh", &[&product], &[])
+    });
+    builder.output("y", &y, DataType::F32, &side);
+    builder.finish().unwrap()
+}
+
+#[tokio::test]
+async fn a_trunk_that_grows_from_another_starts_where_that_one_left_off() {
+    let prices = Prices::free();
+    let scene = Scene::with(PoolOptions { prices, ..PoolOptions::default() });
+    let models = [chain(&["a", "b", "c"]), chain(&["a", "b", "d"]), chain(&["a", "e", "f"])];
+    let graphs = scene.import(&models);
+    let on = |value: f32| -> Vec<Request> {
+        let x = Tensor::from_slice(&[3, 3], &[value; 9]).unwrap();
+        graphs.iter().map(|graph| request(graph, vec![("x".to_owned(), x.clone())])).collect()
+    };
+    scene.check(&on(0.5)).await;
+    let requests = on(0.25);
+    let ran = async |model: usize| {
+        let answer = scene.pool.run(&requests[model]).await.unwrap();
+        let alone = Request { share: false, ..requests[model].clone() };
+        assert!(same(&answer, &scene.pool.run(&alone).await.unwrap()));
+        (answer.reused.tensors, answer.outcome.steps.len())
+    };
+    assert_eq!(ran(2).await, (0, 2), "what all have, and its own head");
+    assert_eq!(ran(0).await, (1, 2), "what all have is there; what two have is computed");
+    assert_eq!(ran(1).await, (1, 1), "what two have is there");
+
+    // The twin: with another weight in between, there is no trunk to grow.
+    scene.pool.forget_models().await;
+    let other = scene.import(&[chain(&["a", "g", "d"])]).remove(0);
+    let with_twin = |value: f32| {
+        let mut requests = on(value);
+        requests[1].graph = other.clone();
+        requests
+    };
+    scene.check(&with_twin(0.75)).await;
+    let answer = scene.pool.run(&with_twin(0.125)[0]).await.unwrap();
+    assert_eq!((answer.reused.tensors, answer.outcome.steps.len()), (0, 2), "one trunk, one head");
+}
+
+/// Bytes of weights that the engine holds for models together, and for each on its own.
+async fn weights_held(models: &[Model]) -> (u64, u64) {
+    let sizes = Sizes { batch: 1, tokens: 8, dims: &[] };
+    let scene = Scene::new();
+    let graphs = scene.import(models);
+    let of = |(graph, model): (&StoredGraph, &Model)| {
+        let given = feed(model, &sizes, 0).unwrap();
+        request(graph, given.into_iter().map(|fed| (fed.name, fed.tensor)).collect())
+    };
+    let requests: Vec<Request> = graphs.iter().zip(models).map(of).collect();
+    for answer in scene.pool.run_concurrent(&requests).await {
+        answer.unwrap();
+    }
+    let together = scene.pool.engine().stats().await.unwrap().weight_bytes;
+    let mut apart = 0;
+    for request in &requests {
+        let alone = Request { share: false, ..request.clone() };
+        apart += scene.pool.run(&alone).await.unwrap().loaded.weight_bytes;
+    }
+    scene.check(&requests).await;
+    assert_eq!(scene.pool.metrics().refused_plans, [""; 0]);
+    (together, apart)
+}
+
+fn family(kind: &str, count: usize) -> Vec<Model> {
+    let members = synth(kind.parse().unwrap(), &Options { count, ..Options::default() }).unwrap();
+    members.into_iter().map(|member| member.model).collect()
+}
+
+#[tokio::test]
+async fn adapters_hold_their_base_once_and_models_without_one_do_not() {
+    let (together, apart) = weights_held(&family("adapters", 3)).await;
+    assert!(together * 2 < apart, "{together} bytes instead of {apart}");
+    let strangers = [1, 2, 3].map(|seed| {
+        let recipe = Recipe::new(Size::tiny(), seed);
+        Architecture::Bert.build(&recipe).unwrap().remove(0).model
+    });
+    let (together, apart) = weights_held(&strangers).await;
+    assert!(together * 10 > apart * 9, "{together} bytes instead of {apart}");
+}
+
+#[tokio::test]
+async fn a_decoder_and_its_twin_with_a_past_hold_their_weights_once() {
+    let (together, apart) = weights_held(&family("decoder-twins", 2)).await;
+    assert!(together * 3 < apart * 2, "{together} bytes instead of {apart}");
+}
+
+#[tokio::test]
+async fn models_that_are_forgotten_share_nothing_with_those_that_come() {
+    let scene = Scene::new();
+    let graphs = scene.import(&heads(2));
+    scene.check(&requests(&graphs, 1)).await;
+    scene.pool.forget_models().await;
+    scene.pool.run(&requests(&graphs, 50)[0]).await.unwrap();
+    scene.pool.forget_models().await;
+    let answer = scene.pool.run(&requests(&graphs, 50)[1]).await.unwrap();
+    assert_eq!(answer.reused, Reused::default());
+    scene.check(&requests(&graphs, 9)).await;
 }
 
 #[tokio::test]

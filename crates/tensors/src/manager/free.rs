@@ -41,6 +41,21 @@ impl TensorSharingManager {
         Optimized { bytes_before, bytes_after: self.counters.bytes, freed }
     }
 
+    /// Gives the manager up: everything that it has on devices.
+    pub fn into_dropped(mut self) -> Vec<Dropped> {
+        let mut dropped = self.take_dropped();
+        dropped.extend(self.slots.used().filter_map(|slot| {
+            let record = self.slots.record(slot);
+            match (&record.content, &record.place) {
+                (Content::Device(name), Place::Device { device, .. }) => {
+                    Some(Dropped { device: device.clone(), name: name.clone() })
+                }
+                _ => None,
+            }
+        }));
+        dropped
+    }
+
     /// What keeps a tensor.
     pub(crate) fn holders(&self, slot: u32) -> Vec<Holder> {
         let record = self.slots.record(slot);

@@ -7,6 +7,9 @@ use crate::error::{HeldTensor, OverBudget, SharingError};
 use crate::key::Key;
 use crate::slots::NONE;
 
+/// Tensors that are looked at for those of one namespace.
+const SCANNED: usize = 4096;
+
 impl TensorSharingManager {
     /// Whether there is room for a new tensor once all that is idle is gone. Asked before
     /// anything is changed.
@@ -71,8 +74,10 @@ impl TensorSharingManager {
     }
 
     fn over_budget(&self, key: Key<'_>, needed_bytes: u64) -> OverBudget {
-        let own = self.held.iter(&self.slots).take(OverBudget::LISTED);
+        // Others may have held theirs for longer. However many these are, they are not all looked at.
+        let own = self.held.iter(&self.slots).take(SCANNED);
         let own = own.filter(|&slot| self.namespace_of(slot) == key.namespace);
+        let own = own.take(OverBudget::LISTED);
         let could_be_freed: Vec<HeldTensor> = own
             .map(|slot| HeldTensor {
                 name: self.name_of(slot),

@@ -113,7 +113,19 @@ fn to_lane() -> Vec<Value> {
         ),
         case(&ToLane::Unload { request: 2, segment }, vec![]),
         case(&ToLane::Put { request: 3, tensor: "t".into(), value }, kept.finish()),
-        case(&ToLane::Get { request: 4, tensor: "t".into() }, vec![]),
+        case(&ToLane::Get { request: 4, tensor: "t".into(), window: None }, vec![]),
+        case(
+            &ToLane::Get {
+                request: 4,
+                tensor: "t".into(),
+                window: Some(TensorWindow { offset: 6, dims: vec![2, 3], strides: vec![8, 1] }),
+            },
+            vec![],
+        ),
+        case(
+            &ToLane::Copy { request: 4, tensor: "t".into(), window: None, to: "u".into() },
+            vec![],
+        ),
         case(&run, body.finish()),
         case(&ToLane::Drop { request: 6, tensor: "t".into() }, vec![]),
         case(&ToLane::Cancel { request: 5 }, vec![]),
@@ -180,6 +192,7 @@ fn from_lane() -> Vec<Value> {
                     segments: 1,
                     tensors: 2,
                     tensor_bytes: 64,
+                    device_tensor_bytes: 16,
                     lifted_bytes: 2048,
                     unacknowledged: 1,
                     cache_bytes: 90_001_024,

@@ -33,6 +33,7 @@ pub(crate) fn types() -> String {
         ToLane,
         Welcome,
         Step,
+        TensorWindow,
         NamedInput,
         Input,
         NamedOutput,

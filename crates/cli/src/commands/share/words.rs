@@ -121,7 +121,16 @@ fn without_trunk(plan: &SharePlan, in_common: &InCommon, target: ShareTarget) ->
                 bytes(apart)
             )
         }
-        _ => "  on the CPU the engine holds each once".to_owned(),
+        ShareTarget::Webgpu => {
+            "  a lane holds each once, in a buffer that all are fed from".to_owned()
+        }
+        ShareTarget::Wasm => {
+            "  a lane holds each once where the models fit into one graph, of which one is chosen"
+                .to_owned()
+        }
+        ShareTarget::Webnn => {
+            "  WebNN has no way to hold them once: a lane has them for each model".to_owned()
+        }
     });
     lines
 }
