@@ -83,11 +83,13 @@ pub(crate) async fn carry(
         alone: false,
     };
     let mut passed_over = Vec::new();
-    for (choice, accelerated) in request.choices.in_order() {
-        match carried.on(ways, Wanted::new(choice, accelerated)).await {
+    for wanted in scheduler.order(request.graph.graph, &request.choices) {
+        match carried.on(ways, wanted).await {
             Ok(answer) => return Ok(Answer { passed_over, ..answer }),
             Err(Left::Request(error)) => return Err(error),
-            Err(Left::Choice(reason)) => passed_over.push(PassedOver { choice, reason }),
+            Err(Left::Choice(reason)) => {
+                passed_over.push(PassedOver { choice: wanted.choice, reason });
+            }
         }
     }
     Err(RunError::NoDevice(passed_over))

@@ -60,7 +60,7 @@ pub(crate) enum Decision {
 const UNMEASURED: Duration = Duration::from_millis(50);
 
 /// The least that counts: what offers next to nothing is not worse than that.
-const LEAST_SHARE: f64 = 0.01;
+pub(crate) const LEAST_SHARE: f64 = 0.01;
 
 /// Decides for a group in which so many requests wait.
 pub(crate) fn place(waiting: usize, devices: &[View]) -> Decision {

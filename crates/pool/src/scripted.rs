@@ -252,10 +252,11 @@ impl Device for Scripted {
         let error = if rows > 1 && !self.shared.keeps_bits { 1e-3 } else { 0.0 };
         let result: Vec<f32> = values.iter().map(|value| value + 1.0 + error).collect();
         let tensor = Tensor::from_slice(tensor.dims(), &result).unwrap();
+        let run = self.shared.takes.max(Duration::from_millis(1));
         Ok(Outcome {
             outputs: vec![Returned { step: 0, name: "y".to_owned(), tensor }],
             kept: Vec::new(),
-            steps: vec![StepTiming { run: Duration::from_millis(1), readback: Duration::ZERO }],
+            steps: vec![StepTiming { run, readback: Duration::ZERO }],
             queued: Duration::ZERO,
             device: self.info(),
         })
@@ -361,8 +362,12 @@ impl Scene {
     }
 
     pub(crate) fn attach(&self, device: &Scripted, slots: usize) {
+        self.attach_as(CHOICE, device, slots);
+    }
+
+    pub(crate) fn attach_as(&self, choice: Choice, device: &Scripted, slots: usize) {
         let options = MemberOptions {
-            choice: CHOICE,
+            choice,
             slots,
             parallel: 1,
             memory_bytes: self.memory_bytes,

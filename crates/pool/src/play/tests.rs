@@ -18,7 +18,7 @@ use tokio::sync::broadcast;
 
 use super::prove::difference;
 use super::{Plays, Target};
-use crate::carry::{Ways, carry};
+use crate::carry::{Patience, Ways, carry};
 use crate::choice::{Choice, Choices};
 use crate::ledger::Sighting;
 use crate::prepare::{Preparer, Unprepared};
@@ -221,7 +221,7 @@ impl Scene {
 }
 
 impl Ways for Scene {
-    async fn ensure(&self, _: Wanted) -> Result<(), String> {
+    async fn ensure(&self, _: Wanted, _: Patience) -> Result<(), String> {
         Ok(())
     }
 

@@ -520,6 +520,13 @@ impl Member {
         Some(total)
     }
 
+    /// How long one request for a graph takes, if it has that loaded and has run it.
+    pub(crate) fn measured(&self, graph: Digest) -> Option<Duration> {
+        let models = self.loaded.values().map(|held| &held.model);
+        let own = models.filter(|model| model.original == graph);
+        own.filter_map(|model| self.expected_run(model, None)).min()
+    }
+
     /// Leaves the device alone for a while: 2ⁿ, at most 15 s.
     pub(crate) fn failed(&mut self, fault: Fault, now: Instant) {
         self.failures += 1;

@@ -10,6 +10,7 @@ pub(crate) mod crew;
 pub(crate) mod fault;
 mod load;
 pub(crate) mod member;
+mod order;
 pub(crate) mod proof;
 pub(crate) mod queue;
 mod refusals;

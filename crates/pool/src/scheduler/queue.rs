@@ -114,6 +114,14 @@ impl Queue {
         *self.by_segment.entry(key.segment).or_default() += 1;
     }
 
+    /// How many wait for a graph, as it was imported, on this.
+    pub(crate) fn waiting_on(&self, graph: Digest, wanted: Wanted) -> usize {
+        let groups = self.groups.iter();
+        let of_graph =
+            groups.filter(|(key, group)| key.wanted == wanted && group.model.original == graph);
+        of_graph.map(|(_, group)| group.waiting.len()).sum()
+    }
+
     pub(crate) fn remove(&mut self, key: &GroupKey, order: Order) -> Option<Waiter> {
         let group = self.groups.get_mut(key)?;
         let waiter = group.waiting.remove(&order)?;

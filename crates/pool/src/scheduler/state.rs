@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::fault::Fault;
 use super::load::LetGo;
 use super::member::{Health, Host, KindId, Member, MemberId, MemberOptions};
+use super::order::Trials;
 use super::proof::{Gathered, Proofs};
 use super::queue::{Group, GroupKey, Order, Queue, Waiter, Wanted};
 use super::refusals::Refusals;
@@ -34,6 +35,8 @@ pub(crate) struct State {
     retired: HashSet<SegmentId>,
     pub(crate) proofs: Proofs,
     pub(crate) refusals: Refusals,
+    /// Which backends are being tried for which graphs.
+    pub(crate) trials: Trials,
     pub(crate) account: Account,
     /// Pages whose devices are given nothing more.
     pub(crate) withdrawn: HashSet<String>,

@@ -6,8 +6,9 @@ use futures_util::future::join_all;
 use holdfast_devices::ErrorKind;
 use tokio::time::Instant;
 
-use crate::request::{Priority, RunError};
-use crate::scripted::{Deed, Scene, Scripted, is_right, request};
+use crate::choice::{Choice, Choices};
+use crate::request::{Priority, Request, RunError};
+use crate::scripted::{CHOICE, Deed, Scene, Scripted, is_right, request};
 
 fn loads(device: &Scripted) -> usize {
     device.log().iter().filter(|line| line.starts_with("load")).count()
@@ -700,4 +701,27 @@ async fn what_waits_is_told_by_backend() {
     });
     assert!(answers.iter().all(Result::is_ok));
     assert!(scene.scheduler.demand().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn left_to_itself_a_busy_backend_is_helped_and_then_the_faster_one_is_used() {
+    let slow = Scripted::with("cpu", true, Duration::from_millis(40));
+    let fast = Scripted::with("wasm", true, Duration::from_millis(5));
+    let scene = Scene::new(&[&fast]);
+    scene.attach_as(Choice::Cpu, &slow, 1);
+    let with = |choices| Request { choices, ..request(1, 1.0) };
+    let auto = with(Choices::Auto);
+    let where_it_ran = async |request: &Request| scene.run(request).await.unwrap().outcome.device;
+    // The usual order, for as long as nobody has to wait.
+    for _ in 0..2 {
+        assert_eq!(where_it_ran(&auto).await.name, "cpu");
+    }
+    let three = join_all([&auto, &auto, &auto].map(|request| scene.run(request))).await;
+    let ran = three.into_iter().map(|answer| answer.unwrap().outcome.device.name.clone());
+    assert_eq!(ran.collect::<Vec<_>>(), ["cpu", "wasm", "cpu"], "one tries it, and not all");
+    // Now both are known.
+    assert_eq!(where_it_ran(&auto).await.name, "wasm");
+    // What a user prefers stays as it is.
+    let preferred = with(Choices::Ordered(vec![Choice::Cpu, CHOICE]));
+    assert_eq!(where_it_ran(&preferred).await.name, "cpu");
 }

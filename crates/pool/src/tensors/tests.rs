@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 use holdfast_devices::{Device, ErrorKind};
 
 use super::*;
+use crate::scheduler::queue::Wanted;
 use crate::scripted::{CHOICE, Deed, Scene, Scripted};
 
 struct Shared {
@@ -126,7 +127,7 @@ async fn managers_of_devices_that_went_go_too() {
         device.go();
     }
     shared.scene.scheduler.refresh();
-    assert_eq!(shared.scene.scheduler.count(CHOICE), 0);
+    assert_eq!(shared.scene.scheduler.count(Wanted::new(CHOICE, false)), 0);
     assert!(lock(&shared.tensors.shared.managers).len() <= 3);
     let gone = shared.send("t").await.unwrap_err();
     assert!(matches!(gone, SharedTensorError::NoDevice(_)), "{gone}");
