@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use holdfast_browsers::{GuardCommand, Kind, packaged};
 use holdfast_devices::ModelKind;
-use holdfast_devices::lane::LaneOptions;
+use holdfast_devices::lane::{LaneOptions, Timeouts};
 use holdfast_devtools::DevTools;
 use holdfast_graph::{DataType, Tensor, encode};
 use holdfast_models::{ImportOptions, Store, StoredGraph};
@@ -299,6 +299,29 @@ async fn a_lost_gpu_costs_the_requests_that_were_on_it_no_answer() {
         tokio::join!(scene.run_all_on("webgpu", 1..9), within("the GPU to be at work", losing));
     // There is one lane only: the very one that lost its GPU has answered.
     assert!(answers.iter().all(|answer| answer.passed_over.is_empty()));
+    assert!(answers.iter().any(|answer| !answer.failed_on.is_empty()));
+    let after = scene.fleet();
+    assert_eq!((after.started, after.restarts), (1, 0));
+    scene.close(&[before]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hung_engine_costs_the_requests_that_were_in_it_no_answer() {
+    let extra_arguments = vec![holdfast_devtools::ARGUMENT.to_owned()];
+    let browser = BrowserOptions { extra_arguments, ..browsers() };
+    let timeouts = Timeouts { run_at_least: Duration::from_secs(3), ..Timeouts::default() };
+    let lanes = LaneOptions { timeouts, ..LaneOptions::default() };
+    let options = PoolOptions { browser: Some(browser), lanes, ..PoolOptions::default() };
+    let scene = Scene::with(options).await;
+    scene.run_all(0..1).await;
+    let before = scene.fleet();
+    let profile = before.browsers[0].profile.clone().unwrap();
+    let devtools = DevTools::connect(Path::new(&profile)).await.unwrap();
+    let engine = devtools.target("worker", "engine-worker").await.unwrap();
+    devtools.start(&engine, "setTimeout(() => { for (;;) {} }, 0)");
+    // What was said is on its way once something else was answered.
+    devtools.target("page", "/join").await.unwrap();
+    let answers = scene.run_all(1..9).await;
     assert!(answers.iter().any(|answer| !answer.failed_on.is_empty()));
     let after = scene.fleet();
     assert_eq!((after.started, after.restarts), (1, 0));

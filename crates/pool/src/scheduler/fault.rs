@@ -33,6 +33,17 @@ pub(crate) enum Fault {
     Lost,
 }
 
+impl Fault {
+    /// What a load says that was not refused.
+    pub(super) fn of_load(kind: ErrorKind) -> Fault {
+        match kind {
+            ErrorKind::Busy => Fault::Busy,
+            ErrorKind::StateLost => Fault::NotBegun,
+            _ => Fault::Lost,
+        }
+    }
+}
+
 impl Failed {
     /// The same for another one of those who ran together.
     pub(crate) fn for_another(&self) -> Failed {

@@ -113,7 +113,12 @@ impl Scheduler {
 
     /// Why a model cannot be had, if that was found out lately.
     pub(crate) fn refusal(&self, wanted: Wanted, model: &Prepared) -> Option<String> {
-        self.state().refusal(wanted, model, Instant::now())
+        let state = self.state();
+        // What is too large is told in the queue: nobody pays for it who has nothing to hear.
+        if state.refusals.is_empty() {
+            return None;
+        }
+        state.refusal(wanted, model, Instant::now())
     }
 
     /// Puts a request into the queue.

@@ -90,6 +90,10 @@ impl Refusals {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
     /// Why a device says no to a model, if it does.
     pub(crate) fn said(
         &self,

@@ -73,10 +73,13 @@ const LOOK_AHEAD: usize = 16;
 const COMPANY: usize = 15;
 
 impl State {
-    /// Takes a device in; one that is there already keeps its id.
+    /// Takes a device in; one that is there already keeps its id, and is looked at anew: whoever
+    /// brings it knows that it can take work, which may have changed.
     pub(crate) fn attach(&mut self, device: Arc<dyn Host>, options: MemberOptions) -> MemberId {
         let name = &device.info().name;
-        if let Some((id, _)) = self.members.iter().find(|(_, member)| member.info.name == *name) {
+        let known = self.members.iter_mut().find(|(_, member)| member.info.name == *name);
+        if let Some((id, member)) = known {
+            member.refresh();
             return *id;
         }
         let id = MemberId(self.next_member);
@@ -429,14 +432,7 @@ impl State {
             }
             (kind, Some(member)) => {
                 member.loading = None;
-                member.failed(
-                    match kind {
-                        ErrorKind::Busy => Fault::Busy,
-                        ErrorKind::StateLost => Fault::NotBegun,
-                        _ => Fault::Lost,
-                    },
-                    now,
-                );
+                member.failed(Fault::of_load(kind), now);
                 let why = format!("{}: {reason}", member.info.name);
                 match member.options.steady {
                     true => self.refusals.say_no(model.id, choice, id, why, now),
