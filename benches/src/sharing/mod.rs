@@ -71,6 +71,8 @@ async fn in_column(
     if wants("H7") {
         note(&id("H7"), answers::families(record, &mut homes, column).await, failed);
         record.save()?;
+    }
+    if wants("H7") || only.names(&format!("{}.random", id("H7"))) {
         note(&id("H7.random"), answers::random_families(record, column).await, failed);
         record.save()?;
     }

@@ -21,13 +21,18 @@ impl Window {
         let bits = tensor.dtype().bits().filter(|bits| bits.is_multiple_of(8));
         let width = bits.ok_or_else(|| self.refused(tensor))? as usize / 8;
         let elements = self.elements(tensor).ok_or_else(|| self.refused(tensor))?;
+        // What lies side by side on the last axis is copied at once.
+        let (outer, run) = match (self.dims.split_last(), self.strides.last()) {
+            (Some((&run, outer)), Some(1)) => (outer, run.max(1)),
+            _ => (self.dims.as_slice(), 1),
+        };
         let mut bytes = Vec::with_capacity(elements * width);
-        let mut at = vec![0; self.dims.len()];
-        for _ in 0..elements {
+        let mut at = vec![0; outer.len()];
+        for _ in 0..elements / run {
             let along: usize = at.iter().zip(&self.strides).map(|(at, stride)| at * stride).sum();
             let start = (self.offset + along) * width;
-            bytes.extend_from_slice(&tensor.bytes()[start..start + width]);
-            for (at, &dim) in at.iter_mut().zip(&self.dims).rev() {
+            bytes.extend_from_slice(&tensor.bytes()[start..start + run * width]);
+            for (at, &dim) in at.iter_mut().zip(outer).rev() {
                 *at += 1;
                 if *at < dim {
                     break;

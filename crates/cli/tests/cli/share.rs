@@ -82,6 +82,15 @@ fn weights_in_common_without_a_trunk_are_said() {
     let group = &plan["weights_without_trunk"][0];
     assert_eq!(group["models"], serde_json::json!(["first", "second"]));
     assert_eq!(group["weights"], 11);
+    // What holds on the processor need not hold elsewhere.
+    for (target, how) in [
+        ("wasm", "a lane holds each once where the models fit into one graph"),
+        ("webgpu", "a lane holds each once, in a buffer that all are fed from"),
+        ("webnn", "WebNN has no way to hold them once"),
+    ] {
+        let said = scene.ok(&["share", "first", "second", "--target", target]);
+        assert!(said.contains(how) && !said.contains("the engine holds"), "{target}: {said}");
+    }
 }
 
 #[test]
