@@ -47,6 +47,8 @@ impl Predictor {
         let seconds: Vec<f64> =
             estimates.iter().map(|(_, estimate)| estimate.latency_seconds.value).collect();
         let (seconds, trust) = self.side_by_side(mixes, &seconds);
+        // Comparisons are about time.
+        let trust = if goal == Goal::Memory { 0.0 } else { trust };
         let candidate = |((strategy, estimate), seconds)| -> Candidate<'_> {
             let estimate: &Estimate = estimate;
             let fits = estimate.memory_bytes.value <= settings.memory_threshold as f64;
