@@ -78,12 +78,15 @@ pub(crate) async fn carry(
         strikes: 0,
         false_starts: 0,
         bereft_since: None,
+        is_last: false,
         queued: Duration::ZERO,
         spent: Duration::ZERO,
         alone: false,
     };
     let mut passed_over = Vec::new();
-    for (choice, accelerated) in request.choices.in_order() {
+    let mut choices = request.choices.in_order().into_iter().peekable();
+    while let Some((choice, accelerated)) = choices.next() {
+        carried.is_last = choices.peek().is_none();
         match carried.on(ways, Wanted::new(choice, accelerated)).await {
             Ok(answer) => return Ok(Answer { passed_over, ..answer }),
             Err(Left::Request(error)) => return Err(error),
@@ -112,6 +115,8 @@ struct Carried<'a> {
     false_starts: usize,
     /// When it lost a device for the first time.
     bereft_since: Option<Instant>,
+    /// Whether there is no other choice after this one.
+    is_last: bool,
     /// How long it has waited for its turn.
     queued: Duration,
     /// How much of its deadline is gone.
@@ -195,7 +200,8 @@ impl Carried<'_> {
     /// Makes sure that there is a device. To wait for one again counts for the deadline.
     async fn ensure(&mut self, ways: &impl Ways, wanted: Wanted) -> Result<(), Left> {
         let patience = match self.bereft_since {
-            Some(since) if since.elapsed() < BEREFT_LIMIT => Patience::Bereft,
+            // Where there is another choice, it is answered sooner there.
+            Some(since) if self.is_last && since.elapsed() < BEREFT_LIMIT => Patience::Bereft,
             _ => Patience::Fresh,
         };
         let ensured = ways.ensure(wanted, patience);

@@ -322,8 +322,12 @@ impl Scene {
     }
 
     pub(crate) fn attach(&self, device: &Scripted, slots: usize) {
+        self.attach_as(CHOICE, device, slots);
+    }
+
+    pub(crate) fn attach_as(&self, choice: Choice, device: &Scripted, slots: usize) {
         let options = MemberOptions {
-            choice: CHOICE,
+            choice,
             slots,
             parallel: 1,
             memory_bytes: self.memory_bytes,
