@@ -168,7 +168,14 @@ impl Carried<'_> {
                 // It only waited, so however often that happens it says nothing about the request.
                 Turn::Gone => {
                     self.queued += since.elapsed();
+                    // The first wait may have been for a load, which does not count.
+                    if self.bereft_since.is_some() {
+                        self.spent += since.elapsed();
+                    }
                     self.bereft_since.get_or_insert_with(Instant::now);
+                    if self.left().is_some_and(|left| left.is_zero()) {
+                        return Err(Left::Request(RunError::Expired(self.queued)));
+                    }
                     continue;
                 }
             };

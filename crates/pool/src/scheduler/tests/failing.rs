@@ -317,6 +317,29 @@ async fn a_request_that_lost_its_device_goes_on_to_its_next_choice_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_deadline_passes_however_often_devices_go_meanwhile() {
+    let devices: Vec<Scripted> =
+        (0..99).map(|number| Scripted::new(&number.to_string()).away()).collect();
+    let scene = Scene::new(&[&devices[0]]);
+    let mut asked = request(1, 1.0);
+    asked.deadline = Some(Duration::from_secs(3));
+    let departures = async {
+        for (device, next) in devices.iter().zip(&devices[1..]) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            device.go();
+            scene.scheduler.change(|state| ((), state.refresh()));
+            scene.attach(next, 1);
+        }
+    };
+    let since = Instant::now();
+    tokio::select! {
+        told = scene.run(&asked) => assert!(matches!(told, Err(RunError::Expired(_))), "{told:?}"),
+        () = departures => panic!("its deadline never passes"),
+    }
+    assert_eq!(since.elapsed().as_secs(), 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deadline_also_ends_the_wait_for_the_next_device() {
     let dying = Scripted::new("dying").runs([Deed::Go]);
     let scene = Scene::new(&[&dying]).restarting();
