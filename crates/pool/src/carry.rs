@@ -78,12 +78,15 @@ pub(crate) async fn carry(
         strikes: 0,
         false_starts: 0,
         bereft_since: None,
+        is_last: false,
         queued: Duration::ZERO,
         spent: Duration::ZERO,
         alone: false,
     };
     let mut passed_over = Vec::new();
-    for wanted in scheduler.order(request.graph.graph, &request.choices) {
+    let mut choices = scheduler.order(request.graph.graph, &request.choices).into_iter().peekable();
+    while let Some(wanted) = choices.next() {
+        carried.is_last = choices.peek().is_none();
         match carried.on(ways, wanted).await {
             Ok(answer) => return Ok(Answer { passed_over, ..answer }),
             Err(Left::Request(error)) => return Err(error),
@@ -114,6 +117,8 @@ struct Carried<'a> {
     false_starts: usize,
     /// When it lost a device for the first time.
     bereft_since: Option<Instant>,
+    /// Whether there is no other choice after this one.
+    is_last: bool,
     /// How long it has waited for its turn.
     queued: Duration,
     /// How much of its deadline is gone.
@@ -165,7 +170,14 @@ impl Carried<'_> {
                 // It only waited, so however often that happens it says nothing about the request.
                 Turn::Gone => {
                     self.queued += since.elapsed();
+                    // The first wait may have been for a load, which does not count.
+                    if self.bereft_since.is_some() {
+                        self.spent += since.elapsed();
+                    }
                     self.bereft_since.get_or_insert_with(Instant::now);
+                    if self.left().is_some_and(|left| left.is_zero()) {
+                        return Err(Left::Request(RunError::Expired(self.queued)));
+                    }
                     continue;
                 }
             };
@@ -197,7 +209,8 @@ impl Carried<'_> {
     /// Makes sure that there is a device. To wait for one again counts for the deadline.
     async fn ensure(&mut self, ways: &impl Ways, wanted: Wanted) -> Result<(), Left> {
         let patience = match self.bereft_since {
-            Some(since) if since.elapsed() < BEREFT_LIMIT => Patience::Bereft,
+            // Where there is another choice, it is answered sooner there.
+            Some(since) if self.is_last && since.elapsed() < BEREFT_LIMIT => Patience::Bereft,
             _ => Patience::Fresh,
         };
         let ensured = ways.ensure(wanted, patience);

@@ -7,8 +7,9 @@ use holdfast_devices::ErrorKind;
 use tokio::time::Instant;
 
 use super::{loads, runs, together};
+use crate::choice::{Choice, Choices};
 use crate::request::RunError;
-use crate::scripted::{Deed, Scene, Scripted, is_right, request};
+use crate::scripted::{CHOICE, Deed, Scene, Scripted, is_right, request};
 
 #[tokio::test(start_paused = true)]
 async fn work_of_a_device_that_goes_is_done_elsewhere() {
@@ -300,6 +301,42 @@ async fn a_request_that_lost_its_device_waits_for_the_next_one_and_a_new_one_doe
     };
     let (answer, ()) = tokio::join!(scene.run(&bereft), restart);
     assert!(is_right(&answer.unwrap(), 1.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_lost_its_device_goes_on_to_its_next_choice_at_once() {
+    let scene = Scene::new(&[&Scripted::new("dying").runs([Deed::Go])]).restarting();
+    scene.attach_as(Choice::Cpu, &Scripted::new("other"), 1);
+    let mut asked = request(1, 1.0);
+    asked.choices = Choices::Ordered(vec![CHOICE, Choice::Cpu]);
+    let since = Instant::now();
+    let answer = scene.run(&asked).await.unwrap();
+    assert_eq!((answer.outcome.device.name.as_str(), answer.failed_on.len()), ("other", 1));
+    assert_eq!(answer.passed_over.len(), 1);
+    assert!(since.elapsed().is_zero(), "{:?}", since.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_passes_however_often_devices_go_meanwhile() {
+    let devices: Vec<Scripted> =
+        (0..99).map(|number| Scripted::new(&number.to_string()).away()).collect();
+    let scene = Scene::new(&[&devices[0]]);
+    let mut asked = request(1, 1.0);
+    asked.deadline = Some(Duration::from_secs(3));
+    let departures = async {
+        for (device, next) in devices.iter().zip(&devices[1..]) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            device.go();
+            scene.scheduler.change(|state| ((), state.refresh()));
+            scene.attach(next, 1);
+        }
+    };
+    let since = Instant::now();
+    tokio::select! {
+        told = scene.run(&asked) => assert!(matches!(told, Err(RunError::Expired(_))), "{told:?}"),
+        () = departures => panic!("its deadline never passes"),
+    }
+    assert_eq!(since.elapsed().as_secs(), 4);
 }
 
 #[tokio::test(start_paused = true)]
