@@ -4,7 +4,7 @@
 //! Start the browser with `--remote-debugging-port=0` as an extra argument; the port is then
 //! written into its profile.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -37,6 +37,8 @@ struct Shared {
     answers: Mutex<HashMap<u64, oneshot::Sender<Result<Value, DevToolsError>>>>,
     /// Pages and workers, by session.
     targets: watch::Sender<Vec<Target>>,
+    /// The sessions of those that stand still.
+    paused: watch::Sender<HashSet<String>>,
 }
 
 /// A page or a worker.
@@ -72,6 +74,7 @@ impl DevTools {
             next: AtomicU64::new(1),
             answers: Mutex::default(),
             targets: watch::channel(Vec::new()).0,
+            paused: watch::channel(HashSet::new()).0,
         });
         tokio::spawn(async move {
             while let Some(text) = waiting.recv().await {
@@ -130,6 +133,23 @@ impl DevTools {
         self.shared.send(number, Some(target), "Runtime.evaluate", parameters);
     }
 
+    /// Makes a target stand still, once it is about to do something: nothing runs in it until it is
+    /// resumed.
+    pub async fn pause(&self, target: &Target) -> Result<(), DevToolsError> {
+        self.call(Some(target), "Debugger.enable", json!({})).await?;
+        self.call(Some(target), "Debugger.pause", json!({})).await?;
+        self.start(target, "0");
+        let mut paused = self.shared.paused.subscribe();
+        let stands_still = paused.wait_for(|paused| paused.contains(&target.session));
+        within("a target to stand still", stands_still).await?.map_err(broken)?;
+        Ok(())
+    }
+
+    /// Lets a target go on that was paused.
+    pub async fn resume(&self, target: &Target) -> Result<(), DevToolsError> {
+        self.call(Some(target), "Debugger.resume", json!({})).await.map(drop)
+    }
+
     /// Asks a target anything.
     pub async fn call(
         &self,
@@ -181,6 +201,7 @@ impl Shared {
             return;
         }
         let parameters = &message["params"];
+        let of = || message["sessionId"].as_str().unwrap_or_default().to_owned();
         let session = parameters["sessionId"].as_str().unwrap_or_default().to_owned();
         match message["method"].as_str() {
             Some("Target.attachedToTarget") => {
@@ -195,6 +216,12 @@ impl Shared {
             Some("Target.detachedFromTarget") => {
                 self.targets
                     .send_modify(|targets| targets.retain(|target| target.session != session));
+            }
+            Some("Debugger.paused") => {
+                self.paused.send_modify(|paused| drop(paused.insert(of())));
+            }
+            Some("Debugger.resumed") => {
+                self.paused.send_modify(|paused| drop(paused.remove(&of())));
             }
             Some("Target.targetInfoChanged") => {
                 // A page that went elsewhere keeps its session.

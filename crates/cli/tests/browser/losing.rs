@@ -263,14 +263,9 @@ async fn a_cancelled_run_ends_at_once_and_changes_nothing() {
     let browser = rig.browser().await;
     let loaded = Loaded::new(rig, Backend::Wasm, Target::Wasm).await;
     let (devtools, engine) = loaded.devtools().await;
-    // The engine stands still, so that the run is surely under way.
-    let pause = async |what: &str| {
-        devtools.call(Some(&engine), &format!("Debugger.{what}"), json!({})).await.unwrap()
-    };
-    pause("enable").await;
-    pause("pause").await;
-    devtools.start(&engine, "0");
     let asked = loaded.lane.load(loaded.segment.clone()).await.unwrap();
+    // The engine stands still, so that the run is surely under way.
+    devtools.pause(&engine).await.unwrap();
     let program = program(&asked, &loaded.inputs);
     let request = program.request.clone();
     let cancel = async {
@@ -281,7 +276,7 @@ async fn a_cancelled_run_ends_at_once_and_changes_nothing() {
         };
         within("the run to be under way", running).await;
         assert!(loaded.lane.cancel(&request));
-        pause("resume").await;
+        devtools.resume(&engine).await.unwrap();
     };
     let (outcome, ()) = tokio::join!(loaded.lane.run(program), cancel);
     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Cancelled);

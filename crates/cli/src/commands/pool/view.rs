@@ -483,6 +483,7 @@ mod tests {
         sharing    0 tensors kept (0 B); looked for 0 times, found 0
         failovers  4
         errors     memory 2, timeout 1
+        history    1234 records; 5 dropped, writing failed 2 times
 
         time in       p50      p95      p99   longest
         queue      3.0 ms   6.0 ms   9.0 ms  120.0 ms
