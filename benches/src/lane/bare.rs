@@ -1,4 +1,4 @@
-//! The peer: a bare page in the same browser, driven over a plain WebSocket.
+//! The peer: a bare page, in the same browser or in one of its own, driven over a plain WebSocket.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,17 +22,26 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
-use super::rig::THREADS;
 use crate::machine::workspace;
 
 /// How long the page has to open its socket.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The page at the far end of its socket.
-pub(super) struct Bare {
+pub(crate) struct Bare {
     socket: WebSocketStream<TcpStream>,
-    files: tokio::task::JoinHandle<()>,
+    _files: Serving,
 }
+
+/// A page that is there to be opened.
+pub(crate) struct Awaited {
+    pub(crate) address: String,
+    sockets: TcpListener,
+    files: Serving,
+}
+
+/// Serves the page's files until it is dropped.
+struct Serving(tokio::task::JoinHandle<()>);
 
 struct Files {
     store: Arc<Store>,
@@ -42,6 +51,14 @@ struct Files {
 impl Bare {
     /// Opens the page in a further tab of a browser that was started with DevTools.
     pub(super) async fn open(browser: &Browser, store: Arc<Store>) -> Result<Bare> {
+        let page = Bare::page(store).await?;
+        let devtools = DevTools::connect(browser.profile()).await?;
+        devtools.call(None, "Target.createTarget", json!({ "url": page.address })).await?;
+        page.opened().await
+    }
+
+    /// A page for whoever opens its address.
+    pub(crate) async fn page(store: Arc<Store>) -> Result<Awaited> {
         let sockets = TcpListener::bind("127.0.0.1:0").await?;
         let pages = TcpListener::bind("127.0.0.1:0").await?;
         let address = format!("http://{}/", pages.local_addr()?);
@@ -56,21 +73,15 @@ impl Bare {
             // It ends with the task.
             let _ = axum::serve(pages, router).await;
         });
-        let devtools = DevTools::connect(browser.profile()).await?;
-        devtools.call(None, "Target.createTarget", json!({ "url": address })).await?;
-        let (stream, _) = tokio::time::timeout(LIMIT, sockets.accept())
-            .await
-            .context("the bare page did not open its socket")??;
-        stream.set_nodelay(true)?;
-        let socket = tokio_tungstenite::accept_async(stream).await?;
-        Ok(Bare { socket, files })
+        Ok(Awaited { address, sockets, files: Serving(files) })
     }
 
-    /// Makes a session of a segment, whose inputs are all token ids.
-    pub(super) async fn load(
+    /// Makes a session of a segment, whose inputs are all token ids, with so many threads.
+    pub(crate) async fn load(
         &mut self,
         segment: &Segment,
         inputs: &[(String, Tensor)],
+        threads: usize,
     ) -> Result<()> {
         let mut weights: Vec<String> =
             segment.graph.weights.iter().map(|weight| blob_name(&weight.content)).collect();
@@ -83,13 +94,13 @@ impl Bare {
         let inputs = inputs.iter().map(input).collect::<Result<Vec<_>>>()?;
         let graph = blob_name(&segment.graph.graph);
         let order = json!({
-            "type": "load", "graph": graph, "weights": weights, "threads": THREADS, "inputs": inputs,
+            "type": "load", "graph": graph, "weights": weights, "threads": threads, "inputs": inputs,
         });
         self.order(order).await.map(drop)
     }
 
     /// Runs the session once: how long it took, and the first number of its answer.
-    pub(super) async fn run(&mut self) -> Result<(Duration, f64)> {
+    pub(crate) async fn run(&mut self) -> Result<(Duration, f64)> {
         let answer = self.order(json!({ "type": "run" })).await?;
         let milliseconds = answer["milliseconds"].as_f64().context("no time")?;
         let first = answer["first"].as_f64().context("no answer")?;
@@ -160,9 +171,21 @@ impl Bare {
     }
 }
 
-impl Drop for Bare {
+impl Awaited {
+    /// The page, once somebody has opened it.
+    pub(crate) async fn opened(self) -> Result<Bare> {
+        let (stream, _) = tokio::time::timeout(LIMIT, self.sockets.accept())
+            .await
+            .context("the bare page did not open its socket")??;
+        stream.set_nodelay(true)?;
+        let socket = tokio_tungstenite::accept_async(stream).await?;
+        Ok(Bare { socket, _files: self.files })
+    }
+}
+
+impl Drop for Serving {
     fn drop(&mut self) {
-        self.files.abort();
+        self.0.abort();
     }
 }
 

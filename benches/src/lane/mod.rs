@@ -1,6 +1,6 @@
 //! The suite `lane`: what "2 of 5" must show, in the packaged Chromium.
 
-mod bare;
+pub(crate) mod bare;
 mod correctness;
 mod faults;
 mod loss;

@@ -9,7 +9,7 @@ use holdfast_wire::Backend;
 
 use super::bare::Bare;
 use super::models::Sample;
-use super::rig::{self, Rig};
+use super::rig::{self, Rig, THREADS};
 use crate::record::{Goal, Record};
 use crate::spine::cases::MINILM;
 use crate::timing::median;
@@ -89,7 +89,7 @@ async fn in_a_browser() -> Result<Times> {
 
     let sample = Sample::real(&rig, &MINILM, 1, 128).await?;
     let segment = rig.segment(&sample.graph, lane.target(), &sample.inputs).await?;
-    bare.load(&segment, &sample.inputs).await?;
+    bare.load(&segment, &sample.inputs, THREADS).await?;
     let loaded = lane.load(segment).await?;
     let mut times = Times::default();
     for turn in 0..WARM_UPS + TURNS {

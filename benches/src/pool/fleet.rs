@@ -20,7 +20,7 @@ pub(super) struct Fleet {
     pub(super) pool: Arc<Pool>,
     pub(super) proxy: Proxy,
     _server: Server,
-    store: Arc<Store>,
+    pub(super) store: Arc<Store>,
     folder: tempfile::TempDir,
 }
 
@@ -66,13 +66,13 @@ impl Fleet {
         self.add(&bert(&Recipe::tiny(1))?, "tiny-bert")
     }
 
-    fn add(&self, model: &Model, name: &str) -> Result<StoredGraph> {
+    pub(super) fn add(&self, model: &Model, name: &str) -> Result<StoredGraph> {
         let path = self.folder.path().join(format!("{name}.onnx"));
         std::fs::write(&path, encode(model))?;
         self.import(&path)
     }
 
-    fn import(&self, path: &Path) -> Result<StoredGraph> {
+    pub(super) fn import(&self, path: &Path) -> Result<StoredGraph> {
         let imported = self.store.import(path, &ImportOptions::default(), &mut |_| ())?;
         Ok(imported.manifest.components[0].graph.clone())
     }

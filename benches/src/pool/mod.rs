@@ -8,6 +8,7 @@ mod fleet;
 pub(crate) mod own_death;
 mod rig;
 mod several;
+mod several_lanes;
 mod soak;
 
 use anyhow::Result;
@@ -26,8 +27,12 @@ pub(crate) fn run(record: &mut Record, only: &Only) -> Result<()> {
         own_death::run(record)?;
         record.save()?;
     }
-    if only.wants("L3") {
+    if only.wants("L3") || only.names("L3.cpu") {
         several::run(record)?;
+        record.save()?;
+    }
+    if only.wants("L3") || only.names("L3.wasm") {
+        several_lanes::run(record)?;
         record.save()?;
     }
     if only.wants("L4") {
