@@ -88,22 +88,14 @@ impl TensorSharingManager {
             from: record.place.clone(),
             content,
         };
-        self.touch(slot);
-        for slot in [Some(slot), is_view.then_some(root)].into_iter().flatten() {
-            self.slots.record_mut(slot).transfers += 1;
-            self.keep(slot);
-        }
+        self.begin_transfer(slot);
         Ok(departure)
     }
 
     /// The source of a copy is no longer needed.
     pub fn departed(&mut self, departure: Departure) {
-        let Some(slot) = self.slots.resolve(departure.source) else { return };
-        let root = self.root_of(slot);
-        self.touch(slot);
-        for slot in [Some(slot), (root != slot).then_some(root)].into_iter().flatten() {
-            self.slots.record_mut(slot).transfers -= 1;
-            self.let_go(slot);
+        if let Some(slot) = self.slots.resolve(departure.source) {
+            self.end_transfer(slot);
         }
     }
 
@@ -121,10 +113,11 @@ impl TensorSharingManager {
         record.producer = producer.map(Into::into);
         record.consumers = consumers.into_iter().map(Into::into).collect();
         record.transfers = 1;
-        self.declared(key, self.current(key, self.hash(key)), &record)?;
+        let hash = self.hash(key);
+        self.declared(key, self.current(key, hash), &record)?;
         self.check_room(key, byte_len, true)?;
         self.make_room(byte_len, true);
-        let slot = self.add(key, record, byte_len);
+        let slot = self.add(key, hash, record, byte_len);
         self.counters.arriving += 1;
         self.counters.arriving_bytes += byte_len;
         self.slots[slot].flags.set(Flags::ARRIVING, true);
@@ -154,8 +147,7 @@ impl TensorSharingManager {
         let name = compact_str::CompactString::from(self.slots.name(slot));
         let namespace = compact_str::CompactString::from(self.namespace_of(slot));
         let key = Key::new(&namespace, &name);
-        let hash = self.hash(key);
-        let old = self.current(key, hash);
+        let old = self.current(key, self.slots[slot].hash);
         let declared = match self.declared(key, old, self.slots.record(slot)) {
             Ok(declared) => declared,
             Err(error) => {
@@ -187,7 +179,7 @@ impl TensorSharingManager {
         let flags = &mut self.slots[slot].flags;
         flags.set(Flags::ARRIVING, false);
         flags.set(Flags::READY, true);
-        self.publish(slot, hash);
+        self.publish(slot);
         self.let_go(slot);
         Ok(arrival.target)
     }
@@ -196,6 +188,23 @@ impl TensorSharingManager {
     /// what has to be dropped there.
     pub fn abandon(&mut self, arrival: Arrival) {
         if let Some(slot) = self.slots.resolve(arrival.target) {
+            self.let_go(slot);
+        }
+    }
+
+    /// Keeps what is copied, and what a view looks into.
+    fn begin_transfer(&mut self, slot: u32) {
+        let root = self.root_of(slot);
+        for slot in [Some(slot), (root != slot).then_some(root)].into_iter().flatten() {
+            self.slots.record_mut(slot).transfers += 1;
+            self.keep(slot);
+        }
+    }
+
+    fn end_transfer(&mut self, slot: u32) {
+        let root = self.root_of(slot);
+        for slot in [Some(slot), (root != slot).then_some(root)].into_iter().flatten() {
+            self.slots.record_mut(slot).transfers -= 1;
             self.let_go(slot);
         }
     }
