@@ -280,8 +280,11 @@ fn prepare(key: Key<'_>, source: Source) -> Result<(Record, u64), SharingError> 
     Ok(match source {
         Source::Host(tensor) => {
             let bytes = checked_byte_len(key, tensor.dtype(), tensor.dims())?;
-            let content = Content::Host(tensor.bytes().clone());
-            (Record::new(tensor.dtype(), tensor.dims(), Place::Host, content), bytes)
+            let mut record =
+                Record::new(tensor.dtype(), tensor.dims(), Place::Host, Content::Awaited);
+            // Not a share of them: its counter would be memory of its own.
+            record.content = Content::Host(tensor.into_bytes());
+            (record, bytes)
         }
         Source::Device { device, storage, name, dtype, dims } => {
             let bytes = checked_byte_len(key, dtype, &dims)?;
@@ -306,12 +309,14 @@ pub(super) fn checked_byte_len(
     // An overflow must not hide behind a zero: [2^40, 2^40, 0].
     let nonzero = dims.iter().filter(|&&dim| dim != 0);
     let most = nonzero.fold(1u64, |product, &dim| product.saturating_mul(dim as u64));
-    let source =
-        holdfast_graph::TensorError::TooManyElements(dims.iter().map(|&dim| dim as i64).collect());
-    let too_many = SharingError::Tensor { name: key.name.to_owned(), source };
+    let too_many = || {
+        let dims = dims.iter().map(|&dim| dim as i64).collect();
+        let source = holdfast_graph::TensorError::TooManyElements(dims);
+        SharingError::Tensor { name: key.name.to_owned(), source }
+    };
     if most > i64::MAX as u64 {
-        return Err(too_many);
+        return Err(too_many());
     }
     let elements = if dims.contains(&0) { 0 } else { most };
-    dtype.byte_len(elements).ok_or(too_many)
+    dtype.byte_len(elements).ok_or_else(too_many)
 }

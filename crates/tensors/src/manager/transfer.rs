@@ -22,15 +22,19 @@ impl TensorSharingManager {
         to: Place,
     ) -> Result<Copied, SharingError> {
         let key = key.into();
-        let departure = self.depart(id)?;
-        if let (Departing::Host(bytes), Place::Host) = (&departure.content, &to) {
-            let copy = Bytes::copy_from_slice(bytes);
-            let tensor = holdfast_graph::Tensor::new(departure.dtype, departure.dims.clone(), copy)
-                .map_err(|source| SharingError::Tensor { name: key.name.to_owned(), source });
-            let copied = tensor.and_then(|tensor| self.register(key, NewTensor::from(tensor)));
-            self.departed(departure);
+        if to.is_host()
+            && let Some(slot) = self.slots.resolve(id)
+            && let Some(bytes) = self.copied_bytes(slot)
+        {
+            let Record { dtype, ref dims, .. } = *self.slots.record(slot);
+            let tensor = holdfast_graph::Tensor::new(dtype, dims.to_vec(), bytes)
+                .map_err(|source| SharingError::Tensor { name: key.name.to_owned(), source })?;
+            self.begin_transfer(slot);
+            let copied = self.register(key, NewTensor::from(tensor));
+            self.end_transfer(slot);
             return copied.map(Copied::Done);
         }
+        let departure = self.depart(id)?;
         let target = Declaration {
             dtype: departure.dtype,
             dims: departure.dims.clone(),
@@ -189,6 +193,20 @@ impl TensorSharingManager {
     pub fn abandon(&mut self, arrival: Arrival) {
         if let Some(slot) = self.slots.resolve(arrival.target) {
             self.let_go(slot);
+        }
+    }
+
+    /// A copy of what a tensor or view of the host shows. The bytes themselves are not shared
+    /// meanwhile: to count that would mean one more look into memory.
+    fn copied_bytes(&self, slot: u32) -> Option<Bytes> {
+        let root = self.root_of(slot);
+        let record = self.slots.record(root);
+        match &record.content {
+            Content::Host(bytes) if root == slot => Some(Bytes::copy_from_slice(bytes)),
+            Content::Host(bytes) => {
+                Some(Bytes::copy_from_slice(&self.layout(slot).read(record.dtype, bytes)))
+            }
+            _ => None,
         }
     }
 
