@@ -123,6 +123,11 @@ impl Tensor {
         &self.bytes
     }
 
+    /// The same, without the tensor.
+    pub fn into_bytes(self) -> Bytes {
+        self.bytes
+    }
+
     /// How many elements there are.
     pub fn elements(&self) -> usize {
         self.dims.iter().product()

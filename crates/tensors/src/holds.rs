@@ -183,7 +183,7 @@ mod tests {
         let (mut slots, mut models, mut holds) =
             (Slots::default(), Interned::default(), Holds::default());
         let record = Record::new(DataType::U8, &[1], Place::Host, Content::Awaited);
-        let slot = slots.insert(0, "t", record);
+        let slot = slots.insert(0, "t", hasher.pair("", "t"), record);
         let numbers: Vec<u32> =
             (0..5).map(|n| models.add_use(&hasher, 0, &format!("model {n}"))).collect();
         for order in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 4, 0, 3, 1]] {

@@ -10,7 +10,7 @@ use crate::slots::NONE;
 
 /// A hash of a name. The manager hashes with keys of its own, so that nobody can choose names
 /// that collide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NameHash(u32);
 
 /// Makes hashes.
@@ -18,21 +18,23 @@ pub(crate) struct NameHash(u32);
 pub(crate) struct NameHasher(RandomState);
 
 impl NameHasher {
-    /// The hash of two texts.
+    /// The hash of two texts. The longer one is best the second, because what is hashed first is
+    /// hashed fastest.
     pub(crate) fn pair(&self, first: &str, second: &str) -> NameHash {
         let mut hasher = self.0.build_hasher();
-        hasher.write(first.as_bytes());
+        hasher.write(second.as_bytes());
         // No text has this byte, so no two pairs are the same bytes.
         hasher.write_u8(0xff);
-        hasher.write(second.as_bytes());
+        hasher.write(first.as_bytes());
         NameHash(hasher.finish() as u32)
     }
 
-    /// The hash of a number and a text.
+    /// The hash of a number and a text. The text comes first: the number may still be on its way
+    /// from memory.
     pub(crate) fn numbered(&self, number: u32, text: &str) -> NameHash {
         let mut hasher = self.0.build_hasher();
-        hasher.write_u32(number);
         hasher.write(text.as_bytes());
+        hasher.write_u32(number);
         NameHash(hasher.finish() as u32)
     }
 

@@ -16,6 +16,7 @@ pub(crate) struct Interned {
 
 #[derive(Debug)]
 struct Entry {
+    hash: NameHash,
     /// The number of what the text belongs to: the namespace of a model.
     within: u32,
     text: CompactString,
@@ -44,7 +45,7 @@ impl Interned {
             self.entries[number as usize].uses += 1;
             return number;
         }
-        let entry = Entry { within, text: text.into(), uses: 1, first_hold: NONE };
+        let entry = Entry { hash, within, text: text.into(), uses: 1, first_hold: NONE };
         let number = match self.free.pop() {
             Some(number) => {
                 self.entries[number as usize] = entry;
@@ -65,13 +66,12 @@ impl Interned {
     }
 
     /// Ends one use.
-    pub(crate) fn end_use(&mut self, hasher: &NameHasher, number: u32) {
+    pub(crate) fn end_use(&mut self, number: u32) {
         let entry = &mut self.entries[number as usize];
         entry.uses -= 1;
         if entry.uses == 0 {
-            let hash = hasher.numbered(entry.within, &entry.text);
             entry.text = CompactString::const_new("");
-            self.index.remove(hash, number);
+            self.index.remove(entry.hash, number);
             self.free.push(number);
         }
     }
@@ -109,9 +109,9 @@ mod tests {
         let bert = interned.add_use(&hasher, 0, "bert");
         assert_eq!(interned.add_use(&hasher, 0, "bert"), bert);
         assert_ne!(interned.add_use(&hasher, 1, "bert"), bert);
-        interned.end_use(&hasher, bert);
+        interned.end_use(bert);
         assert_eq!(interned.find(&hasher, 0, "bert"), Some(bert));
-        interned.end_use(&hasher, bert);
+        interned.end_use(bert);
         assert_eq!(interned.find(&hasher, 0, "bert"), None);
         assert_eq!(interned.add_use(&hasher, 0, "vit"), bert);
         assert_eq!(interned.iter().count(), 2);

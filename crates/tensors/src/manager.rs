@@ -15,7 +15,7 @@ use crate::holds::Holds;
 use crate::index::{Index, NameHash, NameHasher};
 use crate::interned::Interned;
 use crate::key::Key;
-use crate::list::List;
+use crate::order::Order;
 use crate::slots::{Content, Flags, LAST_MS, Listed, Slots, TensorId};
 use crate::stats::{Counters, Stats};
 use crate::tensor::SharedTensor;
@@ -44,8 +44,8 @@ impl Limits {
 
 /// The shared tensors of one device, or of the host. See the crate's documentation.
 ///
-/// No operation has more to do the more tensors there are; those that concern many tensors at
-/// once take as long as these are many.
+/// No operation has more to do the more tensors there are, but that old uses are cleared away from
+/// time to time; those that concern many tensors at once take as long as these are many.
 #[derive(Debug)]
 pub struct TensorSharingManager {
     limits: Limits,
@@ -58,11 +58,11 @@ pub struct TensorSharingManager {
     models: Interned,
     holds: Holds,
     /// Idle tensors with bytes, in the order in which they are evicted.
-    idle: List,
+    idle: Order,
     /// Idle views and declarations.
-    weightless: List,
+    weightless: Order,
     /// Tensors with bytes that something holds.
-    held: List,
+    held: Order,
     counters: Counters,
     dropped: Vec<Dropped>,
 }
@@ -79,9 +79,9 @@ impl TensorSharingManager {
             namespaces: Interned::default(),
             models: Interned::default(),
             holds: Holds::default(),
-            idle: List::new(Listed::Idle),
-            weightless: List::new(Listed::Weightless),
-            held: List::new(Listed::Held),
+            idle: Order::new(Listed::Idle),
+            weightless: Order::new(Listed::Weightless),
+            held: Order::new(Listed::Held),
             counters: Counters::default(),
             dropped: Vec::new(),
         }

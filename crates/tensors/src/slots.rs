@@ -14,6 +14,7 @@ use compact_str::CompactString;
 use holdfast_graph::DataType;
 use smallvec::SmallVec;
 
+use crate::index::NameHash;
 use crate::storage::Place;
 use crate::window::{Dims, Layout};
 
@@ -45,11 +46,14 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) struct Slot {
     name: CompactString,
     byte_len: u64,
+    /// Of its name in its namespace.
+    pub(crate) hash: NameHash,
     used_ms_low: u32,
     used_ms_high: u16,
     pub(crate) flags: Flags,
     pub(crate) list: Listed,
-    link: Link,
+    /// The place of its last use in its order; the next free slot where there is no tensor.
+    pub(crate) last_use: u32,
     namespace: u32,
     pub(crate) generation: u32,
     /// How many things keep it: holds, its pin, pins of its views, transfers.
@@ -58,14 +62,6 @@ pub(crate) struct Slot {
 }
 
 const _: () = assert!(size_of::<Slot>() == 64, "a slot is one cache line");
-
-/// Neighbours in the list that a slot is in; `newer` is the next free slot where there is no
-/// tensor.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Link {
-    pub(crate) older: u32,
-    pub(crate) newer: u32,
-}
 
 impl Slot {
     /// When it was last used, in milliseconds.
@@ -111,7 +107,7 @@ impl Flags {
     }
 }
 
-/// The list that a slot is in.
+/// The order that a slot is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
     Nowhere,
@@ -160,6 +156,11 @@ impl Record {
             previous_view: NONE,
         }
     }
+
+    /// What is left where a tensor was.
+    fn vacant() -> Record {
+        Record::new(DataType::U8, &[], Place::Host, Content::Awaited)
+    }
 }
 
 /// Where the elements are.
@@ -182,7 +183,8 @@ pub(crate) enum Content {
 pub(crate) struct Slots {
     manager: u32,
     slots: Vec<Slot>,
-    records: Vec<Option<Record>>,
+    /// One for each slot, [vacant](Record::vacant) where there is no tensor.
+    records: Vec<Record>,
     first_free: u32,
     used: usize,
 }
@@ -236,20 +238,12 @@ impl Slots {
         self[slot].byte_len = bytes;
     }
 
-    pub(crate) fn link(&self, slot: u32) -> Link {
-        self[slot].link
-    }
-
-    pub(crate) fn link_mut(&mut self, slot: u32) -> &mut Link {
-        &mut self[slot].link
-    }
-
     pub(crate) fn record(&self, slot: u32) -> &Record {
-        self.records[slot as usize].as_ref().expect("a slot in use has a record")
+        &self.records[slot as usize]
     }
 
     pub(crate) fn record_mut(&mut self, slot: u32) -> &mut Record {
-        self.records[slot as usize].as_mut().expect("a slot in use has a record")
+        &mut self.records[slot as usize]
     }
 
     /// The slots that have a tensor.
@@ -261,18 +255,25 @@ impl Slots {
 
     /// Puts a tensor into a free slot. The caller has made sure that there are fewer than
     /// [`NONE`] of them.
-    pub(crate) fn insert(&mut self, namespace: u32, name: &str, record: Record) -> u32 {
+    pub(crate) fn insert(
+        &mut self,
+        namespace: u32,
+        name: &str,
+        hash: NameHash,
+        record: Record,
+    ) -> u32 {
         self.used += 1;
         let mut flags = Flags::default();
         flags.set(Flags::USED, true);
         let fresh = |generation| Slot {
             name: name.into(),
             byte_len: 0,
+            hash,
             used_ms_low: 0,
             used_ms_high: 0,
             flags,
             list: Listed::Nowhere,
-            link: Link { older: NONE, newer: NONE },
+            last_use: NONE,
             namespace,
             generation,
             busy: 0,
@@ -281,24 +282,24 @@ impl Slots {
         let index = self.first_free;
         if index == NONE {
             self.slots.push(fresh(0));
-            self.records.push(Some(record));
+            self.records.push(record);
             return self.slots.len() as u32 - 1;
         }
-        self.first_free = self.link(index).newer;
+        self.first_free = self[index].last_use;
         self[index] = fresh(self[index].generation);
-        self.records[index as usize] = Some(record);
+        self.records[index as usize] = record;
         index
     }
 
     /// Takes a tensor out. Ids of it no longer resolve.
     pub(crate) fn remove(&mut self, index: u32) -> Record {
         self.used -= 1;
-        self.link_mut(index).newer = std::mem::replace(&mut self.first_free, index);
+        self[index].last_use = std::mem::replace(&mut self.first_free, index);
         let slot = &mut self[index];
         slot.flags = Flags::default();
         slot.generation = slot.generation.wrapping_add(1);
         self[index].name = CompactString::const_new("");
-        self.records[index as usize].take().expect("a slot in use has a record")
+        std::mem::replace(self.record_mut(index), Record::vacant())
     }
 }
 
@@ -327,12 +328,12 @@ mod tests {
     #[test]
     fn a_slot_is_used_again_but_its_old_id_is_not() {
         let mut slots = Slots::default();
-        let first = slots.insert(0, "a", record());
+        let first = slots.insert(0, "a", NameHash::default(), record());
         let old = slots.id(first);
         assert_eq!(slots.resolve(old), Some(first));
         slots.remove(first);
         assert_eq!(slots.resolve(old), None);
-        let second = slots.insert(0, "b", record());
+        let second = slots.insert(0, "b", NameHash::default(), record());
         assert_eq!(second, first);
         assert_eq!(slots.resolve(old), None);
         assert_eq!(slots.resolve(slots.id(second)), Some(second));
@@ -342,8 +343,8 @@ mod tests {
     #[test]
     fn ids_from_elsewhere_do_not_resolve() {
         let (mut slots, mut others) = (Slots::default(), Slots::default());
-        let first = slots.insert(0, "a", record());
-        others.insert(0, "b", record());
+        let first = slots.insert(0, "a", NameHash::default(), record());
+        others.insert(0, "b", NameHash::default(), record());
         let id = slots.id(first);
         assert_eq!(others.resolve(id), None, "the same slot, but of another manager");
         assert_eq!(slots.resolve(TensorId { slot: 3, ..id }), None);
@@ -353,7 +354,7 @@ mod tests {
     #[test]
     fn times_keep_48_bits() {
         let mut slots = Slots::default();
-        let slot = slots.insert(0, "a", record());
+        let slot = slots.insert(0, "a", NameHash::default(), record());
         slots[slot].set_used_ms(LAST_MS - 5);
         assert_eq!(slots[slot].used_ms(), LAST_MS - 5);
     }

@@ -31,9 +31,7 @@ impl TensorSharingManager {
     pub fn optimize_memory_usage(&mut self) -> Optimized {
         let bytes_before = self.counters.bytes;
         let mut freed = Vec::new();
-        loop {
-            let oldest = [self.weightless.oldest, self.idle.oldest];
-            let Some(&slot) = oldest.iter().find(|&&slot| slot != NONE) else { break };
+        while let Some(slot) = self.oldest() {
             let bytes = self.slots.byte_len(slot);
             freed.push((self.namespace_of(slot).to_owned(), self.name_of(slot), bytes));
             self.free_slot(slot);
@@ -95,8 +93,7 @@ impl TensorSharingManager {
     /// A name no longer means this slot.
     fn unname(&mut self, slot: u32) {
         self.slots[slot].flags.set(Flags::CURRENT, false);
-        let hash = self.hasher.pair(self.namespace_of(slot), self.slots.name(slot));
-        self.names.remove(hash, slot);
+        self.names.remove(self.slots[slot].hash, slot);
     }
 
     /// Frees a slot that nothing keeps. Its views are not kept either, and go with it.
@@ -126,7 +123,7 @@ impl TensorSharingManager {
         self.counters.bytes -= self.slots.byte_len(slot);
         let namespace = self.slots.namespace(slot);
         let record = self.slots.remove(slot);
-        self.namespaces.end_use(&self.hasher, namespace);
+        self.namespaces.end_use(namespace);
         match record.content {
             Content::Awaited if flags.has(Flags::ARRIVING) => {}
             Content::Awaited => self.counters.declared -= 1,

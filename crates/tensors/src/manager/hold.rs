@@ -22,7 +22,7 @@ impl TensorSharingManager {
             self.holds.get_mut(through).views += 1;
         }
         // The holds have counted their own uses of the model's number.
-        self.models.end_use(&self.hasher, model);
+        self.models.end_use(model);
         self.touch(slot);
         Ok(references)
     }
@@ -62,10 +62,11 @@ impl TensorSharingManager {
     pub fn pin(&mut self, id: TensorId) -> Result<bool, SharingError> {
         let slot = self.resolve(id)?;
         let pinned = self.slots[slot].flags.has(Flags::PINNED);
-        if !pinned {
+        if pinned {
+            self.touch(slot);
+        } else {
             self.set_pinned(slot, true);
         }
-        self.touch(slot);
         Ok(!pinned)
     }
 
@@ -74,7 +75,6 @@ impl TensorSharingManager {
         let slot = self.slots.resolve(id);
         match slot.filter(|&slot| self.slots[slot].flags.has(Flags::PINNED)) {
             Some(slot) => {
-                self.touch(slot);
                 self.set_pinned(slot, false);
                 true
             }
@@ -114,13 +114,15 @@ impl TensorSharingManager {
 
     fn give_back(&mut self, slot: u32, hold: u32, references: u64) {
         let root = self.root_of(slot);
-        self.touch(slot);
-        let model = self.holds.get(hold).model;
-        self.holds.get_mut(hold).references -= references;
-        let last = self.holds.get(hold).references == 0;
+        let left = self.holds.get_mut(hold);
+        left.references -= references;
+        if left.references > 0 {
+            self.touch(slot);
+            return;
+        }
+        let model = left.model;
         self.end_hold_if_empty(hold);
-        if last
-            && root != slot
+        if root != slot
             && let Some(through) = self.holds.find(&self.hasher, &self.slots, root, model)
         {
             self.holds.get_mut(through).views -= 1;
@@ -128,14 +130,16 @@ impl TensorSharingManager {
         }
     }
 
+    /// Something of a hold was given back, which is a use of its tensor.
     fn end_hold_if_empty(&mut self, number: u32) {
         let hold = self.holds.get(number);
+        let (slot, model) = (hold.slot, hold.model);
         if hold.references > 0 || hold.views > 0 {
+            self.touch_one(slot);
             return;
         }
-        let (slot, model) = (hold.slot, hold.model);
         self.holds.remove(&self.hasher, &mut self.slots, &mut self.models, number);
-        self.models.end_use(&self.hasher, model);
+        self.models.end_use(model);
         self.let_go(slot);
     }
 

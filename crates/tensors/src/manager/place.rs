@@ -1,8 +1,8 @@
-//! Which list a tensor is in: idle or held, and when it was last used.
+//! Which order a tensor is in, that of the idle or that of the held, and when it was last used.
 
 use super::TensorSharingManager;
-use crate::list::List;
-use crate::slots::{Flags, Listed};
+use crate::order::Order;
+use crate::slots::{Flags, Listed, Slots};
 
 impl TensorSharingManager {
     /// Notes a use. That of a view is also one of the tensor that it looks into.
@@ -14,40 +14,38 @@ impl TensorSharingManager {
         }
     }
 
-    fn touch_one(&mut self, slot: u32) {
+    pub(super) fn touch_one(&mut self, slot: u32) {
         self.slots[slot].set_used_ms(self.now_ms);
         let listed = self.slots[slot].list;
-        let slots = &mut self.slots;
-        match listed {
-            Listed::Nowhere => {}
-            Listed::Idle => self.idle.touch(slots, slot),
-            Listed::Weightless => self.weightless.touch(slots, slot),
-            Listed::Held => self.held.touch(slots, slot),
+        if let (Some(order), slots) = self.order(listed) {
+            order.touch(slots, slot);
         }
     }
 
-    /// One thing more keeps this slot.
+    /// One thing more keeps this slot, which is a use.
     pub(super) fn keep(&mut self, slot: u32) {
         self.slots[slot].busy += 1;
         if self.slots[slot].busy == 1 {
             self.list_anew(slot);
+        } else {
+            self.touch_one(slot);
         }
     }
 
-    /// One thing less keeps this slot. An old version that nothing keeps is freed.
+    /// One thing less keeps this slot, which is a use too. An old version that nothing keeps is
+    /// freed.
     pub(super) fn let_go(&mut self, slot: u32) {
         self.slots[slot].busy -= 1;
         if self.slots[slot].busy > 0 {
-            return;
-        }
-        if self.slots[slot].flags.has(Flags::CURRENT) {
+            self.touch_one(slot);
+        } else if self.slots[slot].flags.has(Flags::CURRENT) {
             self.list_anew(slot);
         } else {
             self.free_slot(slot);
         }
     }
 
-    /// Puts a slot into the list where it belongs, as the one that was used last.
+    /// Puts a slot into the order where it belongs, as the one that was used last.
     pub(super) fn list_anew(&mut self, slot: u32) {
         self.unlist(slot);
         self.slots[slot].set_used_ms(self.now_ms);
@@ -57,26 +55,26 @@ impl TensorSharingManager {
             (false, true) => Listed::Idle,
             (false, false) => Listed::Weightless,
         };
-        if let (Some(list), slots) = self.list(listed) {
-            list.push(slots, slot);
+        if let (Some(order), slots) = self.order(listed) {
+            order.push(slots, slot);
         }
     }
 
-    /// Takes a slot out of its list.
+    /// Takes a slot out of its order.
     pub(super) fn unlist(&mut self, slot: u32) {
         let listed = self.slots[slot].list;
-        if let (Some(list), slots) = self.list(listed) {
-            list.remove(slots, slot);
+        if let (Some(order), slots) = self.order(listed) {
+            order.remove(slots, slot);
         }
     }
 
-    fn list(&mut self, listed: Listed) -> (Option<&mut List>, &mut crate::slots::Slots) {
-        let list = match listed {
+    fn order(&mut self, listed: Listed) -> (Option<&mut Order>, &mut Slots) {
+        let order = match listed {
             Listed::Nowhere => None,
             Listed::Idle => Some(&mut self.idle),
             Listed::Weightless => Some(&mut self.weightless),
             Listed::Held => Some(&mut self.held),
         };
-        (list, &mut self.slots)
+        (order, &mut self.slots)
     }
 }

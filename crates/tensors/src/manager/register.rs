@@ -102,9 +102,9 @@ impl TensorSharingManager {
         self.check_room(key, bytes, true)?;
         self.replace(old, &mut record);
         self.make_room(bytes, true);
-        let slot = self.add(key, record, bytes);
+        let slot = self.add(key, hash, record, bytes);
         self.slots[slot].flags.set(Flags::READY, true);
-        self.publish(slot, hash);
+        self.publish(slot);
         Ok(self.slots.id(slot))
     }
 
@@ -132,9 +132,9 @@ impl TensorSharingManager {
         }
         self.check_room(key, 0, true)?;
         self.make_room(0, true);
-        let slot = self.add(key, record, 0);
+        let slot = self.add(key, hash, record, 0);
         self.counters.declared += 1;
-        self.publish(slot, hash);
+        self.publish(slot);
         Ok(self.slots.id(slot))
     }
 
@@ -173,10 +173,10 @@ impl TensorSharingManager {
             record.content = Content::View { root, layout: Box::new(layout) };
             self.replace(old, &mut record);
             self.make_room(0, true);
-            let slot = self.add(key, record, 0);
+            let slot = self.add(key, hash, record, 0);
             self.slots[slot].flags.set(Flags::VIEW, true);
             self.link_view(root, slot);
-            self.publish(slot, hash);
+            self.publish(slot);
         }
         let made = self.slots.record(root).first_view;
         self.let_go(root);
@@ -248,18 +248,18 @@ impl TensorSharingManager {
     }
 
     /// Puts a record into a slot, in no list and under no name yet.
-    pub(super) fn add(&mut self, key: Key<'_>, record: Record, bytes: u64) -> u32 {
+    pub(super) fn add(&mut self, key: Key<'_>, hash: NameHash, record: Record, bytes: u64) -> u32 {
         let namespace = self.namespaces.add_use(&self.hasher, 0, key.namespace);
-        let slot = self.slots.insert(namespace, key.name, record);
+        let slot = self.slots.insert(namespace, key.name, hash, record);
         self.slots.set_byte_len(slot, bytes);
         self.counters.bytes += bytes;
         slot
     }
 
     /// From here on, the name means this slot.
-    pub(super) fn publish(&mut self, slot: u32, hash: NameHash) {
+    pub(super) fn publish(&mut self, slot: u32) {
         self.slots[slot].flags.set(Flags::CURRENT, true);
-        self.names.insert(hash, slot);
+        self.names.insert(self.slots[slot].hash, slot);
         self.list_anew(slot);
     }
 
@@ -280,8 +280,11 @@ fn prepare(key: Key<'_>, source: Source) -> Result<(Record, u64), SharingError> 
     Ok(match source {
         Source::Host(tensor) => {
             let bytes = checked_byte_len(key, tensor.dtype(), tensor.dims())?;
-            let content = Content::Host(tensor.bytes().clone());
-            (Record::new(tensor.dtype(), tensor.dims(), Place::Host, content), bytes)
+            let mut record =
+                Record::new(tensor.dtype(), tensor.dims(), Place::Host, Content::Awaited);
+            // Not a share of them: its counter would be memory of its own.
+            record.content = Content::Host(tensor.into_bytes());
+            (record, bytes)
         }
         Source::Device { device, storage, name, dtype, dims } => {
             let bytes = checked_byte_len(key, dtype, &dims)?;
@@ -306,12 +309,14 @@ pub(super) fn checked_byte_len(
     // An overflow must not hide behind a zero: [2^40, 2^40, 0].
     let nonzero = dims.iter().filter(|&&dim| dim != 0);
     let most = nonzero.fold(1u64, |product, &dim| product.saturating_mul(dim as u64));
-    let source =
-        holdfast_graph::TensorError::TooManyElements(dims.iter().map(|&dim| dim as i64).collect());
-    let too_many = SharingError::Tensor { name: key.name.to_owned(), source };
+    let too_many = || {
+        let dims = dims.iter().map(|&dim| dim as i64).collect();
+        let source = holdfast_graph::TensorError::TooManyElements(dims);
+        SharingError::Tensor { name: key.name.to_owned(), source }
+    };
     if most > i64::MAX as u64 {
-        return Err(too_many);
+        return Err(too_many());
     }
     let elements = if dims.contains(&0) { 0 } else { most };
-    dtype.byte_len(elements).ok_or(too_many)
+    dtype.byte_len(elements).ok_or_else(too_many)
 }

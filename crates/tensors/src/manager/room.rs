@@ -14,7 +14,7 @@ impl TensorSharingManager {
     /// Whether there is room for a new tensor once all that is idle is gone. Asked before
     /// anything is changed.
     pub(super) fn check_room(
-        &self,
+        &mut self,
         key: Key<'_>,
         bytes: u64,
         new_entry: bool,
@@ -35,17 +35,21 @@ impl TensorSharingManager {
     /// Evicts until there is room; [`Self::check_room`] has said that this can be done.
     pub(super) fn make_room(&mut self, bytes: u64, new_entry: bool) {
         let evicted_before = self.slots.len();
-        while self.counters.bytes + bytes > self.limits.budget_bytes && self.idle.oldest != NONE {
-            self.free_slot(self.idle.oldest);
+        while self.counters.bytes + bytes > self.limits.budget_bytes {
+            let Some(oldest) = self.idle.oldest(&self.slots) else { break };
+            self.free_slot(oldest);
         }
         let limit = self.limits.max_entries.min(NONE as usize);
         while new_entry && self.slots.len() >= limit {
-            // Views and declarations first: they are quickly made again.
-            let oldest = [self.weightless.oldest, self.idle.oldest];
-            let Some(&oldest) = oldest.iter().find(|&&slot| slot != NONE) else { break };
+            let Some(oldest) = self.oldest() else { break };
             self.free_slot(oldest);
         }
         self.counters.evicted += (evicted_before - self.slots.len()) as u64;
+    }
+
+    /// The idle slot that goes first. Views and declarations do: they are quickly made again.
+    pub(super) fn oldest(&mut self) -> Option<u32> {
+        self.weightless.oldest(&self.slots).or_else(|| self.idle.oldest(&self.slots))
     }
 
     /// Removes what nobody used for longer than the age limit.
@@ -55,9 +59,9 @@ impl TensorSharingManager {
         let before = self.slots.len();
         for weightless in [true, false] {
             loop {
-                let list = if weightless { &self.weightless } else { &self.idle };
-                let oldest = list.oldest;
-                if oldest == NONE || self.now_ms - self.slots[oldest].used_ms() <= max_age_ms {
+                let order = if weightless { &mut self.weightless } else { &mut self.idle };
+                let Some(oldest) = order.oldest(&self.slots) else { break };
+                if self.now_ms - self.slots[oldest].used_ms() <= max_age_ms {
                     break;
                 }
                 self.free_slot(oldest);
@@ -73,10 +77,10 @@ impl TensorSharingManager {
         Duration::from_millis(self.now_ms - self.slots[slot].used_ms())
     }
 
-    fn over_budget(&self, key: Key<'_>, needed_bytes: u64) -> OverBudget {
+    fn over_budget(&mut self, key: Key<'_>, needed_bytes: u64) -> OverBudget {
         // Others may have held theirs for longer. However many these are, they are not all looked at.
-        let own = self.held.iter(&self.slots).take(SCANNED);
-        let own = own.filter(|&slot| self.namespace_of(slot) == key.namespace);
+        let held = self.held.oldest_few(&mut self.slots, SCANNED).to_vec();
+        let own = held.into_iter().filter(|&slot| self.namespace_of(slot) == key.namespace);
         let own = own.take(OverBudget::LISTED);
         let could_be_freed: Vec<HeldTensor> = own
             .map(|slot| HeldTensor {

@@ -22,15 +22,19 @@ impl TensorSharingManager {
         to: Place,
     ) -> Result<Copied, SharingError> {
         let key = key.into();
-        let departure = self.depart(id)?;
-        if let (Departing::Host(bytes), Place::Host) = (&departure.content, &to) {
-            let copy = Bytes::copy_from_slice(bytes);
-            let tensor = holdfast_graph::Tensor::new(departure.dtype, departure.dims.clone(), copy)
-                .map_err(|source| SharingError::Tensor { name: key.name.to_owned(), source });
-            let copied = tensor.and_then(|tensor| self.register(key, NewTensor::from(tensor)));
-            self.departed(departure);
+        if to.is_host()
+            && let Some(slot) = self.slots.resolve(id)
+            && let Some(bytes) = self.copied_bytes(slot)
+        {
+            let Record { dtype, ref dims, .. } = *self.slots.record(slot);
+            let tensor = holdfast_graph::Tensor::new(dtype, dims.to_vec(), bytes)
+                .map_err(|source| SharingError::Tensor { name: key.name.to_owned(), source })?;
+            self.begin_transfer(slot);
+            let copied = self.register(key, NewTensor::from(tensor));
+            self.end_transfer(slot);
             return copied.map(Copied::Done);
         }
+        let departure = self.depart(id)?;
         let target = Declaration {
             dtype: departure.dtype,
             dims: departure.dims.clone(),
@@ -88,22 +92,14 @@ impl TensorSharingManager {
             from: record.place.clone(),
             content,
         };
-        self.touch(slot);
-        for slot in [Some(slot), is_view.then_some(root)].into_iter().flatten() {
-            self.slots.record_mut(slot).transfers += 1;
-            self.keep(slot);
-        }
+        self.begin_transfer(slot);
         Ok(departure)
     }
 
     /// The source of a copy is no longer needed.
     pub fn departed(&mut self, departure: Departure) {
-        let Some(slot) = self.slots.resolve(departure.source) else { return };
-        let root = self.root_of(slot);
-        self.touch(slot);
-        for slot in [Some(slot), (root != slot).then_some(root)].into_iter().flatten() {
-            self.slots.record_mut(slot).transfers -= 1;
-            self.let_go(slot);
+        if let Some(slot) = self.slots.resolve(departure.source) {
+            self.end_transfer(slot);
         }
     }
 
@@ -121,10 +117,11 @@ impl TensorSharingManager {
         record.producer = producer.map(Into::into);
         record.consumers = consumers.into_iter().map(Into::into).collect();
         record.transfers = 1;
-        self.declared(key, self.current(key, self.hash(key)), &record)?;
+        let hash = self.hash(key);
+        self.declared(key, self.current(key, hash), &record)?;
         self.check_room(key, byte_len, true)?;
         self.make_room(byte_len, true);
-        let slot = self.add(key, record, byte_len);
+        let slot = self.add(key, hash, record, byte_len);
         self.counters.arriving += 1;
         self.counters.arriving_bytes += byte_len;
         self.slots[slot].flags.set(Flags::ARRIVING, true);
@@ -154,8 +151,7 @@ impl TensorSharingManager {
         let name = compact_str::CompactString::from(self.slots.name(slot));
         let namespace = compact_str::CompactString::from(self.namespace_of(slot));
         let key = Key::new(&namespace, &name);
-        let hash = self.hash(key);
-        let old = self.current(key, hash);
+        let old = self.current(key, self.slots[slot].hash);
         let declared = match self.declared(key, old, self.slots.record(slot)) {
             Ok(declared) => declared,
             Err(error) => {
@@ -187,7 +183,7 @@ impl TensorSharingManager {
         let flags = &mut self.slots[slot].flags;
         flags.set(Flags::ARRIVING, false);
         flags.set(Flags::READY, true);
-        self.publish(slot, hash);
+        self.publish(slot);
         self.let_go(slot);
         Ok(arrival.target)
     }
@@ -196,6 +192,37 @@ impl TensorSharingManager {
     /// what has to be dropped there.
     pub fn abandon(&mut self, arrival: Arrival) {
         if let Some(slot) = self.slots.resolve(arrival.target) {
+            self.let_go(slot);
+        }
+    }
+
+    /// A copy of what a tensor or view of the host shows. The bytes themselves are not shared
+    /// meanwhile: to count that would mean one more look into memory.
+    fn copied_bytes(&self, slot: u32) -> Option<Bytes> {
+        let root = self.root_of(slot);
+        let record = self.slots.record(root);
+        match &record.content {
+            Content::Host(bytes) if root == slot => Some(Bytes::copy_from_slice(bytes)),
+            Content::Host(bytes) => {
+                Some(Bytes::copy_from_slice(&self.layout(slot).read(record.dtype, bytes)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Keeps what is copied, and what a view looks into.
+    fn begin_transfer(&mut self, slot: u32) {
+        let root = self.root_of(slot);
+        for slot in [Some(slot), (root != slot).then_some(root)].into_iter().flatten() {
+            self.slots.record_mut(slot).transfers += 1;
+            self.keep(slot);
+        }
+    }
+
+    fn end_transfer(&mut self, slot: u32) {
+        let root = self.root_of(slot);
+        for slot in [Some(slot), (root != slot).then_some(root)].into_iter().flatten() {
+            self.slots.record_mut(slot).transfers -= 1;
             self.let_go(slot);
         }
     }
