@@ -119,6 +119,17 @@ fn doctor_tells_what_every_browser_gives() {
     assert_eq!(report["fine"], true, "{report}");
     assert!(finding("Chromium (packaged)", "browser").contains("Chromium"));
     assert!(finding("Chromium (packaged)", "wasm").contains("GFLOP/s"));
+#[test]
+fn with_tls_a_server_starts_its_own_browsers_too() {
+    let scene = Scene::new();
+    let served = scene.serve(&["--address", "0.0.0.0", "--tls", "self-signed"]);
+    assert!(served.told[0].starts_with("serving at https://"), "{:?}", served.told);
+    let report = scene.embed("wasm");
+    assert_eq!(report["models"][0]["device"]["backend"], "wasm");
+    assert_close(&embedding(&report), &embedding(&scene.embed("cpu")));
+    assert!(served.interrupt().success());
+}
+
     let software = "swiftshader (software adapter), no accelerator";
     assert!(finding("Chromium (packaged)", "webgpu").contains(software));
     assert!(finding("Chromium (packaged)", "webnn").contains("no accelerator"));
