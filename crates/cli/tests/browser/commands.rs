@@ -61,6 +61,21 @@ fn a_browser_that_cannot_be_started_is_passed_over_and_said() {
 }
 
 #[test]
+
+    // Who names a browser wants it; who has a usual one wants it only where a browser is wanted.
+    let run = ["run", "all-MiniLM-L6-v2", "--text", "a dog", "--json"];
+    let error = scene.fails(&run.into_iter().chain(missing).collect::<Vec<_>>());
+    assert!(error.contains("/nonexistent/browser"), "{error}");
+    let usual = |more: &[&str]| {
+        let mut command = scene.command(&run);
+        command.args(more).env("HOLDFAST_BROWSER", "/nonexistent/browser").output().unwrap()
+    };
+    let report: Value = serde_json::from_slice(&usual(&[]).stdout).unwrap();
+    assert_eq!(report["models"][0]["device"]["backend"], "cpu");
+    let told = usual(&["--device", "wasm"]).stderr;
+    assert!(text(&told).contains("/nonexistent/browser"), "{}", text(&told));
+    let report: Value = serde_json::from_slice(&usual(&["--browser", "packaged"]).stdout).unwrap();
+    assert_eq!(report["models"][0]["device"]["backend"], "wasm", "what is typed goes first");
 fn a_server_runs_models_for_other_commands_and_leaves_nothing() {
     let scene = Scene::new();
     let error = scene.fails(&["join"]);
