@@ -14,7 +14,7 @@ use holdfast_graph::{DataType, Tensor, encode};
 use holdfast_models::{ImportOptions, Store, StoredGraph};
 use holdfast_pool::{
     Answer, BrowserOptions, BrowserState, FleetMetrics, Pool, PoolOptions, Priority, Request,
-    RunError, ScalingStep,
+    RunError, ScalingEvent, ScalingStep,
 };
 use holdfast_server::{Server, ServerOptions};
 use holdfast_testkit::{Builder, fixed};
@@ -164,6 +164,11 @@ fn is_right(answer: &Answer, value: u16) -> bool {
     found == vec![2.0 * f32::from(value); SIZE * SIZE]
 }
 
+/// What was said when browsers were closed.
+fn closings(fleet: &FleetMetrics) -> Vec<&ScalingEvent> {
+    fleet.events.iter().filter(|event| event.what == ScalingStep::Close).collect()
+}
+
 fn serving(fleet: &FleetMetrics) -> usize {
     fleet.browsers.iter().filter(|browser| browser.state == BrowserState::Serving).count()
 }
@@ -234,19 +239,21 @@ async fn the_fleet_grows_while_work_waits_and_shrinks_when_there_is_none() {
     };
     within("a second browser", load).await;
     let two = scene.fleet();
-    assert_eq!((two.started, two.restarts), (2, 0));
+    // While the slow model is made, a browser may have nothing to do for so long that it is closed.
+    let closed = closings(&two).len() as u64;
+    assert_eq!((two.started - closed, two.restarts), (2, 0));
     let started = two.events.iter().rfind(|event| event.what == ScalingStep::Start).unwrap();
     assert!(started.why.contains("requests wait for wasm"), "{}", started.why);
 
     scene.until("no browser", |fleet| fleet.browsers.is_empty()).await;
-    let events = scene.fleet().events;
-    let closed: Vec<_> = events.iter().filter(|event| event.what == ScalingStep::Close).collect();
-    assert_eq!(closed.len(), 2);
+    let none = scene.fleet();
+    let closed = closings(&none);
+    assert_eq!(closed.len() as u64, two.started);
     assert!(closed.iter().all(|event| event.why.contains("nothing to do")), "{closed:?}");
     // And it grows again.
     scene.run_all(0..2).await;
     let again = scene.fleet();
-    assert_eq!(again.started, 3);
+    assert_eq!(again.started, two.started + 1);
     scene.close(&[one, two, again]).await;
 }
 
