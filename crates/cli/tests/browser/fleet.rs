@@ -313,6 +313,27 @@ async fn a_lost_gpu_costs_the_requests_that_were_on_it_no_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_browser_that_gives_no_gpu_any_more_is_replaced() {
+    let scene = Scene::new(browsers()).await;
+    scene.run_all_on("webgpu", 0..1).await;
+    let before = scene.fleet();
+    let browser = before.browsers[0].process.unwrap();
+    // Chromium gives up on a GPU whose process keeps ending. Every request is answered all the same.
+    let mut value = 1;
+    while scene.fleet().restarts == 0 {
+        assert!(value < 20, "the browser still has a GPU: {:#?}", scene.fleet());
+        send(browser, "gpu-process", "-KILL");
+        scene.run_all_on("webgpu", value..value + 1).await;
+        value += 1;
+    }
+    let after = scene.fleet();
+    assert_eq!((after.started, after.restarts), (2, 1));
+    let drained = after.events.iter().find(|event| event.what == ScalingStep::Drain).unwrap();
+    assert!(drained.why.contains("it lost 1 of its 3 lanes"), "{}", drained.why);
+    scene.close(&[before, after]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_hung_engine_costs_the_requests_that_were_in_it_no_answer() {
     let extra_arguments = vec![holdfast_devtools::ARGUMENT.to_owned()];
     let browser = BrowserOptions { extra_arguments, ..browsers() };
@@ -335,8 +356,13 @@ async fn a_hung_engine_costs_the_requests_that_were_in_it_no_answer() {
     scene.close(&[before]).await;
 }
 
-/// Sends a signal to the processes of a browser that have a role.
+/// Sends a signal to the processes of a browser that have a role, of which there has to be one.
 fn signal(browser: u32, role: &str, signal: &str) {
+    assert!(send(browser, role, signal) > 0, "the browser has no process of the role {role}");
+}
+
+/// Sends a signal to the processes of a browser that have a role, and tells how many these are.
+fn send(browser: u32, role: &str, signal: &str) -> usize {
     let role = format!("--type={role}");
     let mut found = 0;
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -350,7 +376,7 @@ fn signal(browser: u32, role: &str, signal: &str) {
             found += 1;
         }
     }
-    assert!(found > 0, "the browser has no process with {role}");
+    found
 }
 
 fn descends(pid: u32, ancestor: u32) -> bool {
