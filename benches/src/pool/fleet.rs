@@ -36,14 +36,7 @@ impl Fleet {
             min: 2,
             max: 2,
             lanes,
-            // A browser whose GPU process keeps dying gives up on it. Here they die by our hand.
-            extra_arguments: [
-                holdfast_devtools::ARGUMENT,
-                "--disable-gpu-process-crash-limit",
-                "--disable-domain-blocking-for-3d-apis",
-            ]
-            .map(str::to_owned)
-            .to_vec(),
+            extra_arguments: vec![holdfast_devtools::ARGUMENT.to_owned()],
             ..BrowserOptions::new(cache, guard)
         };
         let options = PoolOptions { browser: Some(browser), ..PoolOptions::default() };

@@ -20,14 +20,17 @@ pub struct Found {
 }
 
 impl Found {
-    /// The preferred browser of a kind, or of any kind that can be launched.
+    /// The preferred browser of a kind, or of any kind that can be launched. The packaged one is a
+    /// Chromium, too, where no other is.
     pub fn pick(&self, kind: Option<Kind>) -> Result<&Installed, BrowserError> {
-        let fits = |found: Kind| match kind {
-            Some(kind) => found == kind,
-            None => found.can_be_launched(),
+        let first = |fits: &dyn Fn(Kind) -> bool| self.browsers.iter().find(|each| fits(each.kind));
+        let found = match kind {
+            Some(Kind::Chromium) => first(&|found| found == Kind::Chromium)
+                .or_else(|| first(&|found| found == Kind::Packaged)),
+            Some(kind) => first(&|found| found == kind),
+            None => first(&Kind::can_be_launched),
         };
-        let mut fitting = self.browsers.iter().filter(|each| fits(each.kind));
-        fitting.next().ok_or_else(|| BrowserError::NotFound {
+        found.ok_or_else(|| BrowserError::NotFound {
             wanted: kind.map_or("browser".to_owned(), |kind| kind.to_string()),
             notes: self.notes.iter().map(|note| format!("\n  {note}")).collect(),
         })
@@ -235,6 +238,27 @@ mod tests {
         let found = Found { browsers: vec![browser(Kind::Safari)], notes: vec![] };
         assert_eq!(found.pick(Some(Kind::Safari)).unwrap().kind, Kind::Safari);
         assert!(found.pick(None).is_err());
+    }
+
+    #[test]
+    fn the_packaged_one_stands_in_for_chromium_and_for_nothing_else() {
+        let browser = |kind| Installed {
+            kind,
+            program: PathBuf::from("/bin/x"),
+            version: "1".to_owned(),
+            libraries: None,
+        };
+        let found = |kinds: &[Kind]| Found {
+            browsers: kinds.iter().copied().map(browser).collect(),
+            notes: vec![],
+        };
+        let packaged = found(&[Kind::Chrome, Kind::Packaged]);
+        let picked = packaged.pick(Some(Kind::Chromium)).unwrap();
+        assert_eq!(picked.to_string(), "Chromium (packaged) 1", "it says which one it is");
+        assert!(packaged.pick(Some(Kind::Edge)).is_err());
+        let both = found(&[Kind::Chromium, Kind::Packaged]);
+        assert_eq!(both.pick(Some(Kind::Chromium)).unwrap().kind, Kind::Chromium);
+        assert!(found(&[Kind::Chrome]).pick(Some(Kind::Chromium)).is_err());
     }
 
     #[test]

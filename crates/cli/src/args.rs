@@ -14,6 +14,7 @@ mod load;
 mod predict;
 mod share;
 
+use browser::DEVICE_DEFAULTS;
 pub(crate) use browser::{BrowserArgs, Browsers, FleetArgs, Patience};
 pub(crate) use demo::{DemoArgs, DemoSideArgs, Scenario};
 pub(crate) use history::{DbArgs, HistoryArgs, ReportArgs};
@@ -282,7 +283,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// What to run on, in the order you prefer: webgpu, webnn, wasm, cpu; or auto, browser
-    #[arg(long, value_name = "LIST", default_value = "cpu")]
+    /// [default: cpu, or browser if something is said of browsers]
+    #[arg(long, value_name = "LIST", default_value = "cpu", default_value_ifs = DEVICE_DEFAULTS, hide_default_value = true)]
     pub(crate) device: Choices,
     #[command(flatten)]
     pub(crate) fleet: FleetArgs,

@@ -179,7 +179,7 @@ pub(crate) fn browser_options(
 ) -> anyhow::Result<BrowserOptions> {
     let guard = GuardCommand::this_program(["guard"]).context("cannot find this program's path")?;
     Ok(BrowserOptions {
-        program: args.browser_program.clone(),
+        program: args.program(),
         kinds: args.browser.clone(),
         headless: !args.window,
         ..BrowserOptions::new(global.home()?.join("browsers"), guard)

@@ -10,7 +10,7 @@ use holdfast_devices::Secret;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 
-use crate::context::Context;
+use crate::site::Site;
 
 /// Why a request is turned away.
 #[derive(Debug)]
@@ -22,13 +22,10 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Checks a request, hands it on, and puts the headers on the response.
-pub(crate) async fn guard(
-    State(context): State<Arc<Context>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let (host, mut response) = match check(&context, &request) {
+/// Checks a request by what the door that it came in by is called, hands it on, and puts the headers
+/// on the response.
+pub(crate) async fn guard(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
+    let (host, mut response) = match check(&site, &request) {
         Ok(host) => (Some(host), next.run(request).await),
         Err(refusal) => {
             let Refusal(status, why) = refusal;
@@ -36,7 +33,7 @@ pub(crate) async fn guard(
             (None, refusal.into_response())
         }
     };
-    add_headers(&context, host.as_deref(), response.headers_mut());
+    add_headers(&site, host.as_deref(), response.headers_mut());
     response
 }
 
@@ -53,7 +50,7 @@ pub(crate) fn knows(headers: &HeaderMap, secret: &Secret) -> bool {
 }
 
 /// Gives the host that the request names, which is one of ours.
-fn check(context: &Context, request: &Request) -> Result<String, Refusal> {
+fn check(site: &Site, request: &Request) -> Result<String, Refusal> {
     const WRONG_HOST: Refusal = Refusal(
         StatusCode::MISDIRECTED_REQUEST,
         "This Holdfast does not go by that name. Use the address that it printed.",
@@ -63,11 +60,11 @@ fn check(context: &Context, request: &Request) -> Result<String, Refusal> {
     let headers = request.headers();
     let host = only(headers, &header::HOST).ok_or(WRONG_HOST)?;
     let is_named_otherwise = request.uri().authority().is_some_and(|named| named.as_str() != host);
-    if is_named_otherwise || !context.site.is_called(host) {
+    if is_named_otherwise || !site.is_called(host) {
         return Err(WRONG_HOST);
     }
     if headers.contains_key(header::ORIGIN) {
-        let own = format!("{}://{host}", context.site.scheme());
+        let own = format!("{}://{host}", site.scheme());
         let origin = only(headers, &header::ORIGIN).ok_or(FOREIGN)?;
         if !origin.eq_ignore_ascii_case(&own) {
             return Err(FOREIGN);
@@ -103,10 +100,9 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     values.next().is_none().then_some(value)
 }
 
-fn add_headers(context: &Context, host: Option<&str>, headers: &mut HeaderMap) {
+fn add_headers(site: &Site, host: Option<&str>, headers: &mut HeaderMap) {
     // Not every browser counts a socket to the page's own host as 'self'.
-    let socket =
-        host.map_or(String::new(), |host| format!(" {}://{host}", context.site.socket_scheme()));
+    let socket = host.map_or(String::new(), |host| format!(" {}://{host}", site.socket_scheme()));
     let policy = format!(
         "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; \
          connect-src 'self'{socket}; style-src 'self'; img-src 'self'; base-uri 'none'; \

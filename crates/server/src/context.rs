@@ -18,7 +18,8 @@ pub(crate) struct Context {
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) pool: Option<Arc<Pool>>,
     pub(crate) history: Option<History>,
-    pub(crate) site: Site,
+    /// Where others find it.
+    pub(crate) site: Arc<Site>,
     pub(crate) assets: Assets,
     /// Opens sockets; stands in the join link.
     pub(crate) join_token: Secret,
@@ -49,6 +50,11 @@ impl Context {
 
     /// Where a browser joins.
     pub(crate) fn join_link(&self) -> String {
-        format!("{}/join#token={}", self.site.origin(), self.join_token.reveal())
+        self.join_link_at(&self.site)
+    }
+
+    /// Where a browser joins by this door.
+    pub(crate) fn join_link_at(&self, site: &Site) -> String {
+        format!("{}/join#token={}", site.origin(), self.join_token.reveal())
     }
 }

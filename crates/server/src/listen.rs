@@ -18,6 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::context::Context;
 use crate::patient::Patient;
 use crate::server::Limits;
+use crate::site::Site;
 use crate::{blobs, checks, control, execute, history, pages, run, socket};
 
 /// Headers in one request, and bytes of them.
@@ -27,14 +28,19 @@ const HEADER_BYTES: usize = 32 << 10;
 /// Bytes of a request's body.
 const BODY_BYTES: usize = 64 << 10;
 
+/// A way in: all of them lead to the same server.
+pub(crate) struct Door {
+    pub(crate) listener: TcpListener,
+    pub(crate) tls: Option<TlsAcceptor>,
+    /// What it is called by those who come in here.
+    pub(crate) site: Arc<Site>,
+    pub(crate) limits: Limits,
+}
+
 /// Serves until the context says that it closes, and returns when no new connection is taken.
-pub(crate) async fn accept(
-    listener: TcpListener,
-    tls: Option<TlsAcceptor>,
-    limits: Limits,
-    context: Arc<Context>,
-) {
-    let router = routes(context.clone());
+pub(crate) async fn accept(door: Door, context: Arc<Context>) {
+    let Door { listener, tls, site, limits } = door;
+    let router = routes(context.clone(), site);
     let connections = Arc::new(Semaphore::new(limits.connections));
     loop {
         let accepted = tokio::select! {
@@ -65,7 +71,7 @@ pub(crate) async fn accept(
     }
 }
 
-fn routes(context: Arc<Context>) -> Router {
+fn routes(context: Arc<Context>, site: Arc<Site>) -> Router {
     let controlled = Router::new()
         .route("/control/status", get(control::status))
         .route("/control/join", get(control::join))
@@ -86,7 +92,7 @@ fn routes(context: Arc<Context>) -> Router {
         .merge(controlled)
         .layer(DefaultBodyLimit::max(BODY_BYTES))
         // The last one added is the first one to see a request.
-        .layer(middleware::from_fn_with_state(context.clone(), checks::guard))
+        .layer(middleware::from_fn_with_state(site, checks::guard))
         .with_state(context)
 }
 

@@ -21,7 +21,7 @@ use crate::assets::{Assets, find_assets};
 use crate::context::Context;
 use crate::error::ServerError;
 use crate::file::ServerFile;
-use crate::listen;
+use crate::listen::{self, Door};
 use crate::lock::Lock;
 use crate::site::Site;
 use crate::tls::{self, Tls};
@@ -95,6 +95,7 @@ impl Default for Limits {
 /// A server that listens. To end it, call [`Server::stop`]; dropped, it ends at once.
 pub struct Server {
     address: SocketAddr,
+    limits: Limits,
     fingerprint: Option<String>,
     context: Arc<Context>,
     file: Option<ServerFile>,
@@ -134,7 +135,7 @@ impl Server {
 
         let certificate = tls.as_ref().map(|tls| tls.certificate.clone());
         let name = public_name(&options, certificate.as_ref(), address);
-        let site = Site::new(address, name.as_deref(), certificate.clone());
+        let site = Arc::new(Site::new(address, name.as_deref(), certificate.clone()));
         if let Some(stray) = options.names.iter().find(|name| !site.goes_by(name)) {
             return Err(ServerError::Name(stray.clone()));
         }
@@ -143,7 +144,7 @@ impl Server {
             lanes,
             pool: options.pool.clone(),
             history: options.history.clone(),
-            site,
+            site: site.clone(),
             assets,
             join_token,
             control_token: Secret::random(),
@@ -155,10 +156,12 @@ impl Server {
             closing: CancellationToken::new(),
             ended: CancellationToken::new(),
         });
+        let (limits, home) = (options.limits, options.home);
         let acceptor = tls.map(|tls| TlsAcceptor::from(tls.config));
-        context.spawn(listen::accept(listener, acceptor, options.limits, context.clone()));
-        let home = options.home;
-        let mut server = Server { address, fingerprint, context, file: None, home, _lock: lock };
+        let door = Door { listener, tls: acceptor, site, limits };
+        context.spawn(listen::accept(door, context.clone()));
+        let file = None;
+        let mut server = Server { address, limits, fingerprint, context, file, home, _lock: lock };
         if let Some(home) = &server.home {
             let file = ServerFile {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -188,6 +191,23 @@ impl Server {
     /// The link by which a browser joins.
     pub fn join_link(&self) -> String {
         self.context.join_link()
+    }
+
+    /// The link for browsers that are started on this machine. Nobody is there to accept a
+    /// certificate in them that was made here, nor need its name lead here: with TLS, this opens a
+    /// door without it, on loopback only, which takes the same token.
+    pub async fn own_link(&self) -> Result<String, ServerError> {
+        if self.fingerprint.is_none() {
+            return Ok(self.join_link());
+        }
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let failed = |source| ServerError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let site = Arc::new(Site::new(listener.local_addr().map_err(failed)?, None, None));
+        let link = self.context.join_link_at(&site);
+        let door = Door { listener, tls: None, site, limits: self.limits };
+        self.context.spawn(listen::accept(door, self.context.clone()));
+        Ok(link)
     }
 
     /// What opens control.

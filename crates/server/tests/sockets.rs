@@ -3,14 +3,17 @@
 
 mod common;
 
+use std::net::SocketAddr;
+
 use bytes::Bytes;
 use common::lane::{ScriptedLane, hello, loaded, open, outcome};
-use common::{Scene, program, until, within};
+use common::{Scene, program, request, until, within};
 use futures_util::SinkExt;
 use holdfast_devices::lane::{Lane, LaneOptions};
 use holdfast_devices::{Device, DeviceError, ErrorKind, Outcome};
-use holdfast_server::Limits;
+use holdfast_server::{Limits, ServerOptions, Tls};
 use holdfast_wire::{FRAME_LIMIT, FromLane, HELLO_BYTES_LIMIT, Hello, ToLane, split};
+use hyper::Method;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
@@ -44,6 +47,40 @@ async fn a_socket_needs_the_token_the_version_and_an_origin() {
     assert_eq!(status, 400);
     assert!(why.contains("holdfast.v1") && why.contains("Reload"), "{why}");
     assert!(scene.lanes.all().is_empty());
+}
+
+#[tokio::test]
+async fn browsers_that_are_started_here_join_without_tls_and_by_loopback_only() {
+    let tls = |options: &mut ServerOptions| options.tls = Some(Tls::SelfSigned);
+    let scene = Scene::with(LaneOptions::default(), tls).await;
+    let link = scene.server.own_link().await.unwrap();
+    let (origin, rest) = link.split_once("/join").unwrap();
+    assert_eq!(rest, format!("#token={}", scene.token()));
+    let address: SocketAddr = origin.strip_prefix("http://").unwrap().parse().unwrap();
+    assert!(address.ip().is_loopback() && address != scene.address());
+
+    let get = |host: String| async move {
+        request(address, Method::GET, "/join", &[("host", host.as_str())]).await.status.as_u16()
+    };
+    assert_eq!(get(address.to_string()).await, 200);
+    // It does not go by what the other door is called.
+    assert_eq!(get(scene.host()).await, 421);
+    assert_eq!(get(format!("evil.example:{}", address.port())).await, 421);
+
+    let right = format!("holdfast.v1, holdfast.token.{}", scene.token());
+    let foreign = [scene.server.origin(), format!("https://{address}")];
+    for origin in &foreign {
+        assert!(open(address, &right, Some(origin.as_str())).await.is_err(), "{origin}");
+    }
+    assert!(open(address, "holdfast.v1", Some(origin)).await.is_err(), "without the token");
+    let mut lane = open(address, &right, Some(origin)).await.unwrap();
+    lane.say(&FromLane::Hello(Box::new(hello())), &[]).await;
+    assert!(matches!(lane.hear().await, (ToLane::Welcome(_), _)));
+    assert_eq!(scene.lanes.all().len(), 1);
+
+    // Where there is no TLS, there is one door.
+    let scene = Scene::new().await;
+    assert_eq!(scene.server.own_link().await.unwrap(), scene.server.join_link());
 }
 
 #[tokio::test]

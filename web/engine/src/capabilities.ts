@@ -5,6 +5,7 @@
 
 import { noAdapter, noWebGpu, noWebNn } from "#engine/advice";
 import { PROBE_MS, withLimit } from "#engine/limit";
+import { isMobile } from "#engine/mobile";
 import { hasJspi } from "#engine/ort";
 import { ml, openMlContexts } from "#engine/webnn";
 import type {
@@ -76,7 +77,7 @@ export function parseUserAgent(text: string): BrowserInfo {
     name: isGtk ? "WebKitGTK" : (found?.name ?? "unknown"),
     version: found?.version ?? "unknown",
     platform,
-    mobile: /Mobi|Android/i.test(text),
+    mobile: isMobile({ userAgent: text }),
   };
 }
 

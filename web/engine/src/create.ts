@@ -5,6 +5,7 @@
 import { byteLenOf, dtypeNamed } from "#engine/dtypes";
 import { allowEmbind } from "#engine/embind";
 import {
+  BackendGone,
   type Engine,
   EngineError,
   type EngineOptions,
@@ -54,6 +55,9 @@ export async function createEngine(
     place.onLost(onLost);
     return new OrtEngine(ort, place, spare);
   } catch (error) {
+    if (error instanceof BackendGone) {
+      throw error;
+    }
     const failure = toEngineError(error, "start", `the ${options.backend} engine cannot start`);
     throw new EngineError(failure.kind, failure.message, true);
   }

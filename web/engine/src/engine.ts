@@ -152,3 +152,13 @@ export class EngineError extends Error {
     this.lostSegment = lostSegment;
   }
 }
+
+/**
+ * The browser does not give what the backend computes on, so no engine can start. It is the device
+ * that is gone, which says nothing about what was to be computed.
+ */
+export class BackendGone extends EngineError {
+  constructor(message: string) {
+    super("state_lost", message, true);
+  }
+}

@@ -4,7 +4,7 @@
 
 import type { InferenceSession, Tensor } from "onnxruntime-web";
 import { type Dtype, dtypeNamed, dtypeOfOrt } from "#engine/dtypes";
-import { EngineError, type HostTensor } from "#engine/engine";
+import { BackendGone, EngineError, type HostTensor } from "#engine/engine";
 import { checkedDtype, hostResident, hostResidentOf } from "#engine/host";
 import { Loss } from "#engine/loss";
 import type { OrtModule } from "#engine/ort";
@@ -17,7 +17,7 @@ import type { TensorWindow } from "#wire/messages";
 export async function openGpu(): Promise<GPUDevice> {
   const adapter = await navigator.gpu?.requestAdapter({ powerPreference: "high-performance" });
   if (!adapter) {
-    throw new EngineError("device", "this browser gives no GPU adapter", true);
+    throw new BackendGone("this browser gives no GPU adapter");
   }
   const features = USEFUL_FEATURES.filter((feature) => adapter.features.has(feature));
   const requiredLimits: Record<string, number> = {};

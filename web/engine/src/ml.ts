@@ -4,7 +4,7 @@
 
 import type { InferenceSession, Tensor } from "onnxruntime-web";
 import { byteLenOf, type Dtype, dtypeOfOrt } from "#engine/dtypes";
-import { EngineError, type HostTensor } from "#engine/engine";
+import { BackendGone, EngineError, type HostTensor } from "#engine/engine";
 import { checkedDtype, hostResident, hostResidentOf } from "#engine/host";
 import { Loss } from "#engine/loss";
 import type { OrtModule } from "#engine/ort";
@@ -21,7 +21,7 @@ export async function openMl(): Promise<OpenMl> {
   }
   if (best === undefined) {
     const why = refusals.join("; ") || "there is no navigator.ml";
-    throw new EngineError("device", `this browser opens no WebNN context (${why})`, true);
+    throw new BackendGone(`this browser opens no WebNN context (${why})`);
   }
   return best;
 }

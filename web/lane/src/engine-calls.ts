@@ -42,7 +42,14 @@ export type FromEngine =
   | { type: "phase"; id: number; phase: LoadPhase }
   | { type: "part"; id: number; outputs: HostOutput[] }
   /** The engine is of no use any more, be it while nothing runs. */
-  | { type: "broken"; reason: string };
+  | ({ type: "broken" } & Broken);
+
+/** Why an engine is of no use any more. */
+export interface Broken {
+  reason: string;
+  /** It never was: the browser does not give what its backend computes on. */
+  backendGone: boolean;
+}
 
 /** The buffers below these bytes, each once, to be handed over with a message. */
 export function buffersOf(views: Iterable<Uint8Array<ArrayBuffer>>): ArrayBuffer[] {

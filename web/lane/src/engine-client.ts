@@ -17,6 +17,7 @@ import {
   type SegmentFiles,
 } from "#engine/engine";
 import {
+  type Broken,
   buffersOf,
   type EngineCall,
   type EngineCalls,
@@ -52,14 +53,14 @@ export class EngineClient implements DisposableEngine {
   readonly #worker: EngineWorker;
   readonly #pending = new Map<number, Pending>();
   #nextId = 0;
-  readonly #onBroken: (reason: string) => void;
-  #ended: string | null = null;
+  readonly #onBroken: (broken: Broken) => void;
+  #ended: EngineError | null = null;
 
   /** `onBroken` is told when the worker fails by itself, between two calls or during one. */
   constructor(
     worker: EngineWorker,
     options: EngineOptions,
-    onBroken: (reason: string) => void = () => {},
+    onBroken: (broken: Broken) => void = () => {},
   ) {
     this.#worker = worker;
     this.#onBroken = onBroken;
@@ -125,7 +126,7 @@ export class EngineClient implements DisposableEngine {
 
   /** Ends the worker and gives its memory back. Calls under way fail. */
   terminate(): void {
-    this.#end("the engine was ended");
+    this.#end(new EngineError("device", "the engine was ended", true));
   }
 
   #call<C extends EngineCall>(
@@ -136,7 +137,7 @@ export class EngineClient implements DisposableEngine {
   ): Promise<EngineCalls[C]["answer"]> {
     return new Promise((resolve, reject) => {
       if (this.#ended !== null) {
-        reject(new EngineError("device", this.#ended, true));
+        reject(this.#ended);
         return;
       }
       const id = this.#nextId++;
@@ -147,7 +148,8 @@ export class EngineClient implements DisposableEngine {
 
   #receive(message: FromEngine): void {
     if (message.type === "broken") {
-      this.#break(message.reason);
+      const { reason, backendGone } = message;
+      this.#break(reason, backendGone);
       return;
     }
     const pending = this.#pending.get(message.id);
@@ -173,18 +175,18 @@ export class EngineClient implements DisposableEngine {
     }
   }
 
-  #break(reason: string): void {
-    this.#end(reason);
-    this.#onBroken(reason);
+  #break(reason: string, backendGone = false): void {
+    // What cannot be computed on is no refusal of what was to be computed.
+    this.#end(new EngineError(backendGone ? "state_lost" : "device", reason, true));
+    this.#onBroken({ reason, backendGone });
   }
 
-  #end(reason: string): void {
+  #end(error: EngineError): void {
     if (this.#ended !== null) {
       return;
     }
-    this.#ended = reason;
+    this.#ended = error;
     this.#worker.terminate();
-    const error = new EngineError("device", reason, true);
     for (const pending of this.#pending.values()) {
       pending.reject(error);
     }

@@ -1,7 +1,13 @@
 /* The worker that an engine lives in: takes calls, gives answers. See engine-client.ts for why. */
 
 import { createEngine } from "#engine/create";
-import { type Engine, EngineError, type HostOutput } from "#engine/engine";
+import {
+  BackendGone,
+  type Engine,
+  EngineError,
+  type EngineOptions,
+  type HostOutput,
+} from "#engine/engine";
 import { buffersOf, type FromEngine, type ToEngine } from "#lane/engine-calls";
 import { failureOf } from "#lane/request-error";
 import type { LoadPhase } from "#wire/messages";
@@ -13,13 +19,7 @@ opened.catch(() => {});
 scope.onmessage = ({ data }: MessageEvent<ToEngine>) => {
   switch (data.type) {
     case "open":
-      opened = createEngine(data.options, (reason) => say({ type: "broken", reason })).catch(
-        (error) => {
-          // Without an engine this worker is of no use; the next one may do better.
-          const { kind, message } = failureOf(error);
-          throw new EngineError(kind, message, true);
-        },
-      );
+      opened = openEngine(data.options);
       opened.catch(() => {});
       return;
     case "cancel":
@@ -34,6 +34,21 @@ scope.onmessage = ({ data }: MessageEvent<ToEngine>) => {
         .catch((error) => say({ type: "failed", id: data.id, failure: failureOf(error) }));
   }
 };
+
+async function openEngine(options: EngineOptions): Promise<Engine> {
+  try {
+    return await createEngine(options, (reason) =>
+      say({ type: "broken", reason, backendGone: false }),
+    );
+  } catch (error) {
+    // Without an engine this worker is of no use; the next one may do better.
+    const { kind, message } = failureOf(error);
+    if (error instanceof BackendGone) {
+      say({ type: "broken", reason: message, backendGone: true });
+    }
+    throw new EngineError(kind, message, true);
+  }
+}
 
 type Call = Exclude<ToEngine, { type: "open" | "cancel" | "take_back" }>;
 

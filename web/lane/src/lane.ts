@@ -7,7 +7,7 @@ import { SPARE_FROM_BYTES } from "#engine/spare";
 import { Answers } from "#lane/answers";
 import type { BlobSource } from "#lane/blobs";
 import type { Clock } from "#lane/clock";
-import { buffersOf } from "#lane/engine-calls";
+import { type Broken, buffersOf } from "#lane/engine-calls";
 import type { DisposableEngine } from "#lane/engine-client";
 import { Holdings } from "#lane/holdings";
 import { type LaneStatus, StatusReporter } from "#lane/lane-status";
@@ -28,7 +28,7 @@ export interface LaneParts {
   hello: Omit<Hello, "resume">;
   openSocket: () => Socket;
   /** `onBroken` is called when the engine fails by itself. */
-  createEngine: (onBroken: (reason: string) => void) => DisposableEngine;
+  createEngine: (onBroken: (broken: Broken) => void) => DisposableEngine;
   blobs: BlobSource;
   clock: Clock;
   onStatus?: (status: LaneStatus) => void;
@@ -38,6 +38,11 @@ export interface LaneParts {
 export const GRACE_MS = 3000;
 /** How long an engine that holds nothing may stay, in case that the next load comes soon. */
 export const IDLE_MS = 1000;
+/**
+ * Engines in a row that find nothing to compute on before the lane goes. A GPU whose process ended
+ * may not be back for the first one.
+ */
+const STARTS_IN_VAIN = 2;
 /** Blobs that may wait in memory for the engine's turn. */
 const FETCHED_BYTES_LIMIT = 1024 * 1024 * 1024;
 
@@ -64,6 +69,7 @@ export class Lane implements LineOwner, TaskContext {
   #stopIdle: () => void = () => {};
   #session: string | null = null;
   #restarts = 0;
+  #startsInVain = 0;
   #power: PowerInfo;
   /** What the last hello said of it. */
   #helloPower: PowerInfo;
@@ -291,9 +297,18 @@ export class Lane implements LineOwner, TaskContext {
     if (this.#engine) {
       return this.#engine;
     }
-    const engine = this.#parts.createEngine((reason) => {
+    const engine = this.#parts.createEngine(({ reason, backendGone }) => {
+      if (this.#engine !== engine) {
+        return;
+      }
+      this.#startsInVain += backendGone ? 1 : 0;
+      if (this.#startsInVain >= STARTS_IN_VAIN) {
+        // Whoever asks is better off elsewhere, and a browser that was started is replaced.
+        this.stop(reason);
+        return;
+      }
       // A task under way fails by itself, with what it was about.
-      if (this.#engine !== engine || this.#underWay !== null) {
+      if (this.#underWay !== null) {
         return;
       }
       this.#lose(reason);
@@ -386,6 +401,7 @@ export class Lane implements LineOwner, TaskContext {
     if (!this.#settleTask(task)) {
       return;
     }
+    this.#startsInVain = 0;
     this.#reporter.done += 1;
     this.#answers.answer(task.request, answer);
   }

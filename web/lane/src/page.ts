@@ -3,6 +3,7 @@
  */
 
 import type { Capabilities } from "#engine/capabilities";
+import { isMobile } from "#engine/mobile";
 import { chooseLanes, chooseThreads } from "#lane/choose-lanes";
 import { backOffMs, browserClock } from "#lane/clock";
 import { LaneWorker } from "#lane/lane-worker";
@@ -56,17 +57,17 @@ async function main(): Promise<void> {
   // Some browsers ask the person, and one never answers: nothing waits for it.
   void navigator.storage?.persist?.().catch(() => {});
   const page = link.page ?? (await pageId());
-  const launched = isLaunched(link);
-  const power = await PowerWatch.open(launched, (changed) => powerChanged(changed));
+  const owned = { launched: isLaunched(link), mobile: isMobile(navigator) };
+  const power = await PowerWatch.open(owned.launched, (changed) => powerChanged(changed));
   const takePart = () => {
-    const question = consented || hasConsent() ? null : questionFor(power.now, launched);
+    const question = consented || hasConsent() ? null : questionFor(power.now, owned);
     return question ? ask(question) : start(link, page, power);
   };
   const powerChanged = (changed: PowerInfo) => {
     for (const worker of workers) {
       worker.setPower(changed);
     }
-    const isAsked = !consented && !hasConsent() && questionFor(changed, launched) !== null;
+    const isAsked = !consented && !hasConsent() && questionFor(changed, owned) !== null;
     if (running && isAsked) {
       stop("what this device can spare has changed");
       void takePart();

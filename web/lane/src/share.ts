@@ -37,23 +37,34 @@ export function shareOf(
   return hidden ? offered / 2 : offered;
 }
 
+/** Whose device it is, and what kind of one. */
+export interface Owned {
+  /** The browser was started to compute, and belongs to who started it. */
+  launched: boolean;
+  mobile: boolean;
+}
+
 /** What to ask the owner before the device takes part; null if there is nothing to ask. */
 export function questionFor(
   { onBattery, batteryLevel, savesData }: PowerFacts,
-  launched: boolean,
+  { launched, mobile }: Owned,
 ): { title: string; detail: string } | null {
-  if (launched || !(onBattery || savesData)) {
+  // Most browsers of phones do not tell of the battery, which is there.
+  const mayDrain = onBattery ?? mobile;
+  if (launched || !(mayDrain || savesData)) {
     return null;
   }
   const level = batteryLevel === null ? "" : ` (${Math.round(batteryLevel * 100)}\u00a0% left)`;
-  const battery = `This device runs on its battery${level}, and computing uses it up.`;
+  const battery = onBattery
+    ? `This device runs on its battery${level}, and computing uses it up.`
+    : "This device may run on its battery, and computing uses it up.";
   const data = "This device saves data, and a model can take hundreds of megabytes.";
-  const title = onBattery
+  const title = mayDrain
     ? savesData
       ? "Take part on battery, and with your data?"
       : "Take part on battery?"
     : "Take part with your data?";
-  const why = [onBattery ? battery : null, savesData ? data : null].filter((text) => text !== null);
+  const why = [mayDrain ? battery : null, savesData ? data : null].filter((text) => text !== null);
   return { title, detail: `${why.join(" ")} Nothing is done until you say so.` };
 }
 

@@ -1,7 +1,7 @@
 /* The engine over its worker: answers, parts, failures, endings. */
 
 import { expect, test } from "vitest";
-import type { FromEngine, ToEngine } from "#lane/engine-calls";
+import type { Broken, FromEngine, ToEngine } from "#lane/engine-calls";
 import { EngineClient, type EngineWorker } from "#lane/engine-client";
 
 class ScriptedWorker implements EngineWorker {
@@ -76,21 +76,27 @@ test("ending it fails what is under way and what comes after", async () => {
 
 test("a worker that fails is ended, and whoever made it is told", async () => {
   const worker = new ScriptedWorker();
-  const reasons: string[] = [];
-  const client = new EngineClient(worker, OPTIONS, (reason) => reasons.push(reason));
+  const told: Broken[] = [];
+  const client = new EngineClient(worker, OPTIONS, (broken) => told.push(broken));
   const run = client.run({ steps: [], body: new Uint8Array(0) }, () => {});
   worker.onerror?.({ message: "out of memory", preventDefault: () => {} } as ErrorEvent);
   await expect(run).rejects.toMatchObject({ fatal: true });
   expect(worker.terminated).toBe(true);
-  expect(reasons).toEqual([expect.stringContaining("out of memory")]);
+  expect(told).toEqual([{ reason: expect.stringContaining("out of memory"), backendGone: false }]);
 });
 
-test("a worker that tells of its loss is ended, and whoever made it is told", async () => {
+test.each([
+  [false, "device"],
+  [true, "state_lost"],
+])("a worker that tells of its loss is ended, and all are told", async (backendGone, kind) => {
   const worker = new ScriptedWorker();
-  const reasons: string[] = [];
-  const client = new EngineClient(worker, OPTIONS, (reason) => reasons.push(reason));
-  worker.say({ type: "broken", reason: "the GPU was lost" });
+  const told: Broken[] = [];
+  const client = new EngineClient(worker, OPTIONS, (broken) => told.push(broken));
+  const run = client.run({ steps: [], body: new Uint8Array(0) }, () => {});
+  worker.say({ type: "broken", reason: "the GPU was lost", backendGone });
   expect(worker.terminated).toBe(true);
-  expect(reasons).toEqual(["the GPU was lost"]);
-  await expect(client.stats()).rejects.toMatchObject({ fatal: true, message: "the GPU was lost" });
+  expect(told).toEqual([{ reason: "the GPU was lost", backendGone }]);
+  const error = { kind, fatal: true, message: "the GPU was lost" };
+  await expect(run).rejects.toMatchObject(error);
+  await expect(client.stats()).rejects.toMatchObject(error);
 });

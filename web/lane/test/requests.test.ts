@@ -383,6 +383,36 @@ describe("loads", () => {
     expect(lane.blobs.asked.at(-1)).toEqual(["sha256-b", "sha256-w"]);
   });
 
+  test("a lane whose browser gives nothing to compute on any more goes", async () => {
+    const lane = await ScriptedLane.welcome();
+    await lane.ask(load(1, "a"));
+    lane.engine.onBroken("no GPU adapter", true);
+    lane.engine.current.reject("state_lost", "no GPU adapter", true);
+    await settled();
+    // The GPU may just not be back yet.
+    expect(lane.socket.take()).toMatchObject([{ type: "lost" }, { type: "error", request: 1 }]);
+    await lane.ask(load(2, "a"));
+    lane.engine.onBroken("no GPU adapter", true);
+    await settled();
+    // No answer: it may be given by another lane.
+    expect(lane.socket.take()).toEqual([{ type: "bye", reason: "no GPU adapter" }]);
+    expect(lane.engines.every(({ terminated }) => terminated)).toBe(true);
+  });
+
+  test("a lane that computes in between stays", async () => {
+    const lane = await ScriptedLane.welcome();
+    for (let request = 1; request < 9; request += 2) {
+      await lane.ask(load(request, "a"));
+      lane.engine.onBroken("no GPU adapter", true);
+      lane.engine.current.reject("state_lost", "no GPU adapter", true);
+      await settled();
+      await lane.ask(load(request + 1, "a"));
+      await lane.answer(LOADED);
+      lane.engine.onBroken("the GPU was lost");
+    }
+    expect(lane.socket.take().map(({ type }) => type)).not.toContain("bye");
+  });
+
   test("the engine starts while the first blobs come, and not before", async () => {
     const lane = await ScriptedLane.welcome();
     expect(lane.engines).toHaveLength(0);

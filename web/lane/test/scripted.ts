@@ -11,6 +11,7 @@ import {
 } from "#engine/engine";
 import type { BlobSource, FetchedBlobs } from "#lane/blobs";
 import type { Clock } from "#lane/clock";
+import type { Broken } from "#lane/engine-calls";
 import type { DisposableEngine } from "#lane/engine-client";
 import { Lane } from "#lane/lane";
 import type { LaneStatus } from "#lane/lane-status";
@@ -134,10 +135,14 @@ export class ScriptedEngine implements DisposableEngine {
   dead: string | null = null;
   segments = 0;
   tensorBytes = 0;
-  readonly onBroken: (reason: string) => void;
+  readonly #onBroken: (broken: Broken) => void;
 
-  constructor(onBroken: (reason: string) => void) {
-    this.onBroken = onBroken;
+  constructor(onBroken: (broken: Broken) => void) {
+    this.#onBroken = onBroken;
+  }
+
+  onBroken(reason: string, backendGone = false): void {
+    this.#onBroken({ reason, backendGone });
   }
 
   load(files: SegmentFiles, onPhase: (phase: LoadPhase) => void) {

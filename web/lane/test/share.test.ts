@@ -4,6 +4,8 @@ import { describe, expect, test } from "vitest";
 import { questionFor, shareOf, shareWords, UNKNOWN_POWER } from "#lane/share";
 
 const BATTERY = { ...UNKNOWN_POWER, onBattery: true, batteryLevel: 0.8 };
+const OWN = { launched: false, mobile: false };
+const PHONE = { launched: false, mobile: true };
 const PLUGGED = { ...UNKNOWN_POWER, onBattery: false, batteryLevel: 0.05 };
 
 describe("a share", () => {
@@ -51,8 +53,20 @@ describe("the owner", () => {
       "saves data",
     ],
   ])("%s is asked", (_, facts, title, detail) => {
-    expect(questionFor(facts, false)).toEqual({ title, detail: expect.stringContaining(detail) });
-    expect(questionFor(facts, true), "a launched browser is never asked").toBeNull();
+    expect(questionFor(facts, OWN)).toEqual({ title, detail: expect.stringContaining(detail) });
+    const started = { launched: true, mobile: true };
+    expect(questionFor(facts, started), "a launched browser is never asked").toBeNull();
+  });
+
+  test("of a phone that tells nothing of its battery is asked, too", () => {
+    const detail = expect.stringContaining("may run on its battery");
+    expect(questionFor(UNKNOWN_POWER, PHONE)).toEqual({ title: "Take part on battery?", detail });
+    expect(questionFor({ ...UNKNOWN_POWER, savesData: true }, PHONE)).toEqual({
+      title: "Take part on battery, and with your data?",
+      detail,
+    });
+    expect(questionFor(PLUGGED, PHONE), "it told that it is plugged in").toBeNull();
+    expect(questionFor(UNKNOWN_POWER, { ...PHONE, launched: true })).toBeNull();
   });
 
   test.each([
@@ -60,6 +74,6 @@ describe("the owner", () => {
     ["unknown", UNKNOWN_POWER],
     ["hidden", { ...UNKNOWN_POWER, hidden: true }],
   ])("of a device that is %s is not asked", (_, facts) => {
-    expect(questionFor(facts, false)).toBeNull();
+    expect(questionFor(facts, OWN)).toBeNull();
   });
 });

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::builder::ArgPredicate;
 use holdfast_browsers::Kind;
 use holdfast_devices::ModelKind;
 
@@ -13,8 +14,10 @@ pub(crate) struct BrowserArgs {
     /// commas, the preferred one first [default: the first that is there]
     #[arg(long, value_name = "KIND", value_delimiter = ',', conflicts_with = "browser_program")]
     pub(crate) browser: Vec<Kind>,
-    /// The program to start as the browser
-    #[arg(long, value_name = "FILE", env = "HOLDFAST_BROWSER", hide_env_values = true)]
+    /// The program to start as the browser [default: what HOLDFAST_BROWSER says, if --browser says
+    /// nothing]
+    // Not read by clap, to which it would be as good as typed.
+    #[arg(long, value_name = "FILE")]
     pub(crate) browser_program: Option<PathBuf>,
     /// Start the browser with a window
     #[arg(long)]
@@ -24,6 +27,26 @@ pub(crate) struct BrowserArgs {
     #[arg(long, value_name = "KIND=FACTOR", value_parser = parse_patience)]
     pub(crate) patience: Vec<(Patience, f64)>,
 }
+
+impl BrowserArgs {
+    /// The program to start before any kind: the one that was typed, or else the usual one of whoever
+    /// runs this, who typed nothing.
+    pub(crate) fn program(&self) -> Option<PathBuf> {
+        let usual = || std::env::var_os("HOLDFAST_BROWSER").filter(|path| !path.is_empty());
+        let typed = self.browser_program.clone();
+        typed.or_else(|| self.browser.is_empty().then(usual)?.map(PathBuf::from))
+    }
+}
+
+/// What to run on where nothing is said of that, by what is said of browsers: nobody who names one
+/// wants the processor.
+pub(crate) const DEVICE_DEFAULTS: [(&str, ArgPredicate, &str); 5] = [
+    ("browser", ArgPredicate::IsPresent, "browser"),
+    ("browser_program", ArgPredicate::IsPresent, "browser"),
+    ("window", ArgPredicate::IsPresent, "browser"),
+    ("browsers", ArgPredicate::IsPresent, "browser"),
+    ("lanes", ArgPredicate::IsPresent, "browser"),
+];
 
 /// Which browsers to start, and how many.
 #[derive(clap::Args, Clone)]
@@ -99,7 +122,36 @@ fn parse_patience(text: &str) -> Result<(Patience, f64), String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::args::{Args, Command};
+
+    #[test]
+    fn who_names_a_browser_and_no_device_gets_the_browser() {
+        let device = |typed: &[&str]| {
+            let arguments = ["holdfast", "run", "m"].iter().chain(typed);
+            match Args::try_parse_from(arguments).unwrap().command {
+                Command::Run(args) => args.device.to_string(),
+                _ => unreachable!("that is no `run`"),
+            }
+        };
+        let browsers: [&[&str]; 5] = [
+            &["--browser", "firefox"],
+            &["--browser-program", "/bin/x"],
+            &["--browsers", "2"],
+            &["--lanes", "2"],
+            &["--window"],
+        ];
+        for typed in browsers {
+            assert_eq!(device(typed), "browser", "{typed:?}");
+            assert_eq!(device(&[typed, &["--device", "cpu"]].concat()), "cpu", "{typed:?}");
+        }
+        // These say nothing about where.
+        for typed in [&[] as &[&str], &["--patience", "text=2"], &["--threads", "1"]] {
+            assert_eq!(device(typed), "cpu", "{typed:?}");
+        }
+    }
 
     #[test]
     fn a_number_of_browsers_is_fixed_and_a_range_follows_the_load() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdfast_pool::Choices;
 
-use super::browser::FleetArgs;
+use super::browser::{DEVICE_DEFAULTS, FleetArgs};
 use super::{parse_dim, parse_seconds};
 
 #[derive(clap::Args)]
@@ -49,7 +49,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) concurrent: u16,
     /// What to run on, in the order you prefer: webgpu, webnn, wasm, cpu; or auto, browser
-    #[arg(long, value_name = "LIST", default_value = "cpu", conflicts_with = "all")]
+    /// [default: cpu, or browser if something is said of browsers]
+    #[arg(long, value_name = "LIST", default_value = "cpu", default_value_ifs = DEVICE_DEFAULTS, hide_default_value = true, conflicts_with = "all")]
     pub(crate) device: Choices,
     /// Measure the processor, and every backend of every browser that is found, or of those that
     /// --browser names

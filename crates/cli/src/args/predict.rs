@@ -7,7 +7,7 @@ use std::str::FromStr;
 use holdfast_pool::Choices;
 use holdfast_predict::{Goal, Setting, Strategy};
 
-use super::browser::FleetArgs;
+use super::browser::{DEVICE_DEFAULTS, FleetArgs};
 use super::history::DbArgs;
 use super::parse_dim;
 
@@ -99,8 +99,9 @@ impl FromStr for Way {
 /// Where a mix runs, and on what sizes.
 #[derive(clap::Args)]
 pub(crate) struct PlaceArgs {
-    /// What to run on: cpu, wasm, webgpu or webnn
-    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    /// What to run on: cpu, wasm, webgpu, webnn or browser
+    /// [default: cpu, or browser if something is said of browsers]
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", default_value_ifs = DEVICE_DEFAULTS, hide_default_value = true)]
     pub(crate) device: Choices,
     /// Tokens of a row
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]

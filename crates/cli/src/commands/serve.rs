@@ -43,7 +43,9 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<()> {
             ..ServerOptions::default()
         };
         let server = Server::start(pool.lanes().clone(), options).await?;
-        pool.open_door(server.join_link());
+        if !args.no_browser {
+            pool.open_door(server.own_link().await?);
+        }
         announce(global, args, &server)?;
         interrupted().await;
         if !global.json {

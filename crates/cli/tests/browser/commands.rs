@@ -3,8 +3,11 @@
 use std::process::Output;
 
 use holdfast_browsers::Kind;
+use holdfast_graph::{Tensor, encode};
+use holdfast_models::input::{Source, npy};
 use serde_json::Value;
 
+use crate::computing::unsupported;
 use crate::families::present::present;
 use crate::scene::{Scene, text};
 
@@ -58,6 +61,21 @@ fn a_browser_that_cannot_be_started_is_passed_over_and_said() {
     let run = ["run", "all-MiniLM-L6-v2", "--text", "a dog", "--device", "wasm"];
     let error = scene.fails(&run.into_iter().chain(missing).collect::<Vec<_>>());
     assert!(error.contains("no device could run it: wasm:"), "{error}");
+
+    // Who names a browser wants it; who has a usual one wants it only where a browser is wanted.
+    let run = ["run", "all-MiniLM-L6-v2", "--text", "a dog", "--json"];
+    let error = scene.fails(&run.into_iter().chain(missing).collect::<Vec<_>>());
+    assert!(error.contains("/nonexistent/browser"), "{error}");
+    let usual = |more: &[&str]| {
+        let mut command = scene.command(&run);
+        command.args(more).env("HOLDFAST_BROWSER", "/nonexistent/browser").output().unwrap()
+    };
+    let report: Value = serde_json::from_slice(&usual(&[]).stdout).unwrap();
+    assert_eq!(report["models"][0]["device"]["backend"], "cpu");
+    let told = usual(&["--device", "wasm"]).stderr;
+    assert!(text(&told).contains("/nonexistent/browser"), "{}", text(&told));
+    let report: Value = serde_json::from_slice(&usual(&["--browser", "packaged"]).stdout).unwrap();
+    assert_eq!(report["models"][0]["device"]["backend"], "wasm", "what is typed goes first");
 }
 
 #[test]
@@ -99,6 +117,17 @@ fn serving_beyond_this_machine_needs_tls() {
     let run = ["run", "all-MiniLM-L6-v2", "--text", "a dog", "--device", "wasm"];
     let error = scene.fails(&run);
     assert!(error.contains("no browser with wasm has joined"), "{error}");
+}
+
+#[test]
+fn with_tls_a_server_starts_its_own_browsers_too() {
+    let scene = Scene::new();
+    let served = scene.serve(&["--address", "0.0.0.0", "--tls", "self-signed"]);
+    assert!(served.told[0].starts_with("serving at https://"), "{:?}", served.told);
+    let report = scene.embed("wasm");
+    assert_eq!(report["models"][0]["device"]["backend"], "wasm");
+    assert_close(&embedding(&report), &embedding(&scene.embed("cpu")));
+    assert!(served.interrupt().success());
 }
 
 #[test]
@@ -172,4 +201,33 @@ fn a_broken_browser_does_not_hide_the_others_from_doctor() {
     assert!(told.contains("out of luck"), "{told}");
     assert!(told.contains("ok   browser: Chromium (packaged)"), "{told}");
     assert!(told.contains("ok     wasm: WebAssembly on"), "{told}");
+}
+
+#[test]
+fn what_a_backend_cannot_do_is_done_by_the_next_choice_and_said() {
+    let scene = Scene::new();
+    let (model, x) = (scene.path("strange.onnx"), scene.path("x.npy"));
+    // No backend in a browser has its operator; the processor does.
+    std::fs::write(&model, encode(&unsupported())).unwrap();
+    let matrix = Tensor::from_slice(&[2, 2], &[1f32, 2.0, 3.0, 4.0]).unwrap();
+    npy::write(&matrix, std::fs::File::create(&x).unwrap()).unwrap();
+    scene.json(&["import", model.to_str().unwrap()]);
+    let (out, input) = (scene.path("out"), format!("x={}", x.display()));
+    let run = ["run", "strange", "--input", &input, "--out", out.to_str().unwrap()];
+    let on = |device: &'static str| run.into_iter().chain(["--device", device]).collect::<Vec<_>>();
+
+    let report = scene.json(&on("webgpu,cpu"));
+    let ran = &report["models"][0];
+    assert_eq!(ran["device"]["backend"], "cpu");
+    let passed_over = ran["passed_over"].as_array().unwrap();
+    assert_eq!(passed_over.len(), 1, "{ran}");
+    assert_eq!(passed_over[0]["device"], "webgpu");
+    assert!(passed_over[0]["reason"].as_str().unwrap().contains("Det"), "{ran}");
+    let written = std::fs::read_dir(&out).unwrap().next().unwrap().unwrap().path();
+    let determinant = npy::read(&Source::read(&written).unwrap()).unwrap().to_vec::<f32>().unwrap();
+    assert!((determinant[0] + 2.0).abs() < 1e-5, "{determinant:?}");
+
+    // Where there is no other choice, that is the error.
+    let error = scene.fails(&on("webgpu"));
+    assert!(error.contains("webgpu") && error.contains("Det"), "{error}");
 }

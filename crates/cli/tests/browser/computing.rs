@@ -143,7 +143,7 @@ pub(crate) fn increment() -> holdfast_graph::Model {
     builder.finish().unwrap()
 }
 
-fn unsupported() -> holdfast_graph::Model {
+pub(crate) fn unsupported() -> holdfast_graph::Model {
     let mut builder = Builder::new("strange", 0);
     builder.input("x", DataType::F32, &[named("n"), named("n")]);
     let determinant = builder.node("Det", &["x"], &[]);

@@ -131,6 +131,47 @@ async fn plugged_in_it_takes_part_and_asks_when_it_is_unplugged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_page_that_nobody_looks_at_offers_half() {
+    let scene = Scene::with_battery(true).await;
+    scene.open("").await;
+    let lane = scene.rig.lane(Backend::Wasm).await;
+    assert_eq!((lane.power().hidden, lane.power().share), (false, 1.0));
+    // The browser hides a page before it freezes it, and leaves it hidden afterwards.
+    for state in ["frozen", "active"] {
+        scene.call("Page.setWebLifecycleState", json!({ "state": state })).await;
+    }
+    within("the lane to tell", async {
+        while lane.power().share == 1.0 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert_eq!((lane.power().hidden, lane.power().share), (true, 0.5));
+    assert!(lane.gone().is_none(), "it still takes part");
+    let is_told = "document.querySelector('#detail').textContent.includes('the page is hidden')";
+    scene.until(is_told).await;
+    scene.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_phone_that_tells_nothing_of_its_battery_asks_too() {
+    let scene = Scene::new().await;
+    // As Safari and Firefox are on phones.
+    let mute = "delete Navigator.prototype.getBattery; delete Navigator.prototype.userAgentData";
+    scene.call("Page.addScriptToEvaluateOnNewDocument", json!({ "source": mute })).await;
+    let phone = "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 \
+                 (KHTML, like Gecko) Version/18.0 Mobile/15E148 Safari/604.1";
+    scene.call("Emulation.setUserAgentOverride", json!({ "userAgent": phone })).await;
+    scene.open("").await;
+    scene.until(ASKS_ABOUT_BATTERY).await;
+    assert_eq!(scene.lanes(), 0);
+    scene.evaluate("document.querySelector('#toggle').click()").await;
+    let lane = scene.rig.lane(Backend::Wasm).await;
+    assert_eq!(lane.power().on_battery, None, "what is not known is not made up");
+    scene.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_browser_that_holdfast_started_is_not_asked() {
     let scene = Scene::with_battery(false).await;
     scene.open("&page=started-by-holdfast").await;

@@ -473,6 +473,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_kind_of_model_favours_the_browsers_that_it_usually_runs_best_on() {
+        use ModelKind::{Audio, Generation, Multimodal, Other, Text, Vision};
+        let favoured_by = |browser| {
+            let all = [Audio, Text, Vision, Generation, Multimodal, Other];
+            all.into_iter().filter(|&kind| favours(kind, browser)).collect::<Vec<_>>()
+        };
+        // As browsers call themselves.
+        assert_eq!(favoured_by(Some("Firefox")), [Audio]);
+        assert_eq!(favoured_by(Some("Microsoft Edge")), [Text]);
+        for chromium in ["Google Chrome", "Chrome", "Chromium"] {
+            assert_eq!(favoured_by(Some(chromium)), [Vision, Generation, Multimodal], "{chromium}");
+        }
+        for other in [Some("WebKitGTK"), Some("Safari"), Some(""), None] {
+            assert!(favoured_by(other).is_empty(), "{other:?}");
+        }
+    }
+
+    #[test]
     fn a_share_lowers_the_slots_and_nothing_is_nothing() {
         let cases = [
             (2, 1.0, 2),
