@@ -325,8 +325,7 @@ impl Member {
     /// now on being computed.
     pub(crate) fn engage(&mut self, model: &Prepared, values: &Values, now: Instant) -> There {
         let mut there = There::default();
-        let steps = model.steps.iter().zip(&values.steps).filter(|(step, _)| step.trunk);
-        for (step, value) in steps {
+        for (step, value) in values.of_trunks(model) {
             match self.cache.acquire(value, &step.outputs, USER, now) {
                 Some(mut kept) => {
                     let segment = model.segment_of(step);
@@ -341,8 +340,7 @@ impl Member {
 
     fn disengage(&mut self, granted: &Granted) {
         let Some(values) = &granted.values else { return };
-        let steps = granted.model.steps.iter().zip(&values.steps).filter(|(step, _)| step.trunk);
-        for (step, value) in steps {
+        for (step, value) in values.of_trunks(&granted.model) {
             if granted.there.values.contains_key(value) {
                 self.cache.release(value, step.outputs.len(), USER);
             } else if let Some(count) = self.computing.get_mut(value) {
@@ -361,7 +359,7 @@ impl Member {
 
     /// Whether it has what a step of a request gives.
     pub(crate) fn has_value(&self, model: &Prepared, value: &Digest, values: &Values) -> bool {
-        let step = model.steps.iter().zip(&values.steps).find(|(_, other)| *other == value);
+        let step = values.of_trunks(model).find(|(_, other)| *other == value);
         step.is_some_and(|(step, _)| self.cache.has(value, step.outputs.len()))
     }
 
@@ -396,7 +394,8 @@ impl Member {
     fn expected_run(&self, model: &Prepared, values: Option<&Values>) -> Option<Duration> {
         let mut total = Duration::ZERO;
         for (number, step) in model.steps.iter().enumerate() {
-            let value = values.filter(|_| step.trunk).map(|values| &values.steps[number]);
+            let values = values.filter(|_| step.trunk);
+            let value = values.and_then(|values| values.steps[number].as_ref());
             if value.is_none_or(|value| !self.cache.has(value, step.outputs.len())) {
                 total += *self.speeds.get(&model.segment_of(step))?;
             }
