@@ -25,7 +25,7 @@ use crate::fleet::{BrowserOptions, Fleet, missing, there};
 use crate::joining::{Joining, MEASUREMENTS};
 use crate::ledger::{self, Known, Ledger, LedgerOptions, Sighting};
 use crate::metrics::Metrics;
-use crate::play::Plays;
+use crate::play::{Means, Plays};
 use crate::prepare::{Preparer, Unprepared};
 use crate::request::{Answer, Request, RunError};
 use crate::route::Prepared;
@@ -183,7 +183,12 @@ impl Pool {
                 },
             ),
             cpu_rates: tokio::sync::OnceCell::new(),
-            plays: Plays::new(store, scheduler.clone(), options.prices, options.progress.clone()),
+            plays: Plays::new(
+                store,
+                scheduler.clone(),
+                Means { prices: options.prices, lane_bytes: options.lane_model_bytes },
+                options.progress.clone(),
+            ),
             tensors: SharedTensors::new(
                 scheduler.clone(),
                 Limits::budget(options.shared_tensor_bytes),

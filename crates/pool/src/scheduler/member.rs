@@ -14,6 +14,7 @@ use tokio::sync::broadcast;
 use tokio::time::Instant;
 
 use super::fault::Fault;
+use super::kind::Kind;
 use super::queue::Wanted;
 use super::turn::{Granted, Used};
 use crate::cache::Cache;
@@ -39,6 +40,11 @@ pub(crate) trait Host: Device {
     /// How much of what it could do it offers now, from 0 (nothing) to 1.
     fn share(&self) -> f64 {
         1.0
+    }
+
+    /// What it has in common with devices that compute the same bits.
+    fn kind(&self) -> Kind {
+        Kind::of(&self.info())
     }
 }
 
@@ -69,6 +75,10 @@ impl Host for Lane {
     fn share(&self) -> f64 {
         self.power().share
     }
+
+    fn kind(&self) -> Kind {
+        Kind::of_lane(&self.info(), self.hello())
+    }
 }
 
 /// What there is to know about a device before it is used.
@@ -97,7 +107,7 @@ pub(crate) struct MemberOptions {
 const USER: &str = "a running program";
 
 /// What a session takes beside its weights, roughly.
-const SESSION_BYTES: u64 = 4 << 20;
+pub(crate) const SESSION_BYTES: u64 = 4 << 20;
 
 /// Models of which is remembered how fast they were. Past this all are forgotten.
 const REMEMBERED: usize = 4096;
@@ -195,7 +205,7 @@ impl Member {
         }
     }
 
-    /// What devices have in common that compute the same bits as this one.
+    /// What a device is, apart from its name.
     pub(crate) fn kind_of(info: &DeviceInfo) -> Arc<str> {
         format!("{}, {}, {}", info.backend, info.engine, info.adapter).into()
     }
