@@ -193,21 +193,6 @@ async fn heads_share_a_trunk_on_webnn() {
     heads_share_a_trunk(Backend::Webnn).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_head_on_a_trunk_that_differs_by_one_bit_shares_nothing_on_wasm() {
-    let scene = Scene::new(Backend::Wasm).await;
-    let [model, other]: [Model; 2] = family("heads", 2).try_into().unwrap();
-    // One at the beginning, so that nothing behind it is the same.
-    let changed = (0..1000).find_map(|seed| {
-        let mutation = mutate::flip_weight_bit(&other, seed)?;
-        mutation.what.contains("embeddings").then_some(mutation.model)
-    });
-    let requests = scene.import(&[model, changed.expect("some seed picks an embedding")]);
-    let answers = scene.check(&requests).await;
-    assert!(answers.iter().all(|answer| answer.reused == Reused::default()));
-    scene.close().await;
-}
-
 /// Ever more models are asked for, and then ever fewer, while requests are under way: none is lost,
 /// and every answer has the bits of a run alone, by whichever plan it went.
 async fn models_come_and_go_while_requests_are_answered(backend: Backend) {
@@ -255,10 +240,10 @@ async fn models_come_and_go_while_requests_are_answered_on_wasm() {
     models_come_and_go_while_requests_are_answered(Backend::Wasm).await;
 }
 
-/// What a family holds together, and its members each on their own, in bytes of weights.
-async fn weights_held(backend: Backend, kind: &str, count: usize) -> (u64, u64) {
+/// What models hold together, and each on its own, in bytes of weights.
+async fn weights_held(backend: Backend, models: &[Model]) -> (u64, u64) {
     let scene = Scene::new(backend).await;
-    let requests = scene.family(kind, count);
+    let requests = scene.import(models);
     let limit = Duration::from_secs(400);
     let together = tokio::time::timeout(limit, scene.pool.run_concurrent(&requests)).await;
     together.expect("no answers in time").into_iter().for_each(|answer| drop(answer.unwrap()));
@@ -280,26 +265,39 @@ async fn weights_held(backend: Backend, kind: &str, count: usize) -> (u64, u64) 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn adapters_hold_their_base_once_on_wasm() {
-    let (shared, apart) = weights_held(Backend::Wasm, "adapters", 3).await;
+    let (shared, apart) = weights_held(Backend::Wasm, &family("adapters", 3)).await;
     assert!(shared * 2 < apart, "{shared} bytes instead of {apart}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn adapters_hold_their_base_once_on_webgpu() {
-    let (shared, apart) = weights_held(Backend::Webgpu, "adapters", 3).await;
+    let (shared, apart) = weights_held(Backend::Webgpu, &family("adapters", 3)).await;
     assert!(shared * 2 < apart, "{shared} bytes instead of {apart}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decoder_and_its_twin_with_a_past_hold_their_weights_once_on_wasm() {
-    let (shared, apart) = weights_held(Backend::Wasm, "decoder-twins", 2).await;
+    let (shared, apart) = weights_held(Backend::Wasm, &family("decoder-twins", 2)).await;
     assert!(shared * 3 < apart * 2, "{shared} bytes instead of {apart}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decoder_and_its_twin_with_a_past_hold_their_weights_once_on_webgpu() {
-    let (shared, apart) = weights_held(Backend::Webgpu, "decoder-twins", 2).await;
+    let (shared, apart) = weights_held(Backend::Webgpu, &family("decoder-twins", 2)).await;
     assert!(shared * 3 < apart * 2, "{shared} bytes instead of {apart}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decoder_and_a_twin_that_differs_by_one_bit_hold_each_their_own_on_wasm() {
+    let [model, twin]: [Model; 2] = family("decoder-twins", 2).try_into().unwrap();
+    let changed = (0..5000).find_map(|seed| {
+        let mutation = mutate::flip_weight_bit(&twin, seed)?;
+        mutation.what.contains("embed_tokens").then_some(mutation.model)
+    });
+    let (before, apart) = weights_held(Backend::Wasm, &[model.clone(), twin]).await;
+    let changed = changed.expect("some seed picks it");
+    let (after, _) = weights_held(Backend::Wasm, &[model, changed]).await;
+    assert!(before < after && after <= apart, "{before}, then {after} bytes of {apart}");
 }
 
 /// Bytes that a caller shares go to the browser's own memory and come back as they were.

@@ -154,6 +154,7 @@ fn json_has_the_plan() {
             "segments",
             "models",
             "differences",
+            "transposed",
             "weights_without_trunk"
         ]
     );
