@@ -5,6 +5,7 @@
 //! goes into it, so that nobody finds out what others have computed.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use holdfast_graph::{DataType, Digest, Tensor, TensorError};
 
@@ -74,10 +75,9 @@ fn contents<'a>(
         for (_, source) in &step.inputs {
             match source {
                 Source::Input { name, casts } => {
-                    let key = (name.as_str(), casts.as_slice());
-                    if !contents.contains_key(&key) {
+                    if let Entry::Vacant(new) = contents.entry((name.as_str(), casts.as_slice())) {
                         let (_, tensor) = inputs.iter().find(|(given, _)| given == name)?;
-                        contents.insert(key, content(&cast(tensor, casts).ok()?));
+                        new.insert(content(&cast(tensor, casts).ok()?));
                     }
                 }
                 Source::Step(from) => feeds[from.step] = true,
