@@ -240,6 +240,11 @@ async fn models_come_and_go_while_requests_are_answered_on_wasm() {
     models_come_and_go_while_requests_are_answered(Backend::Wasm).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn models_come_and_go_while_requests_are_answered_on_webgpu() {
+    models_come_and_go_while_requests_are_answered(Backend::Webgpu).await;
+}
+
 /// What models hold together, and each on its own, in bytes of weights.
 async fn weights_held(backend: Backend, models: &[Model]) -> (u64, u64) {
     let scene = Scene::new(backend).await;
