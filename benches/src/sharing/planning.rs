@@ -1,10 +1,11 @@
 //! H8: how long it takes to find out what three BERT-base have in common, beside reading one of
 //! them in Python.
 //!
-//! Everything that planning needs is counted: opening the lowered graphs in the store, whose blobs
-//! are mapped and checked against their hashes, fingerprints, and the plan itself. The page cache
-//! is warm and the models were lowered before. Beside that, rows `.mapped` are for models whose
-//! blobs this process has mapped and checked already, as it has those of models that are loaded.
+//! Everything that planning needs is counted: opening the lowered graphs in the store, fingerprints,
+//! and the plan itself. Of a graph the blob is checked against its hash; those of weights are mapped
+//! and not read, because their hashes are known and a device checks what it loads. The page cache is
+//! warm and the models were lowered before. Beside that, rows `.mapped` are for models whose blobs
+//! this process has mapped already, as it has those of models that are loaded.
 
 use std::ffi::OsStr;
 use std::path::Path;

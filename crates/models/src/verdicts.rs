@@ -19,10 +19,13 @@ use crate::store::Store;
 pub enum Verdict {
     /// Every answer had the bits that it has alone.
     Holds,
-    /// One had not.
+    /// Some had not.
     Differs {
-        /// Which, and where its model was cut.
+        /// Which, in words.
         what: String,
+        /// The models that they are of; all, if there are none here.
+        #[serde(default)]
+        models: Vec<Digest>,
     },
 }
 
@@ -76,7 +79,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let (plan, other) = (Digest::of(b"plan"), Digest::of(b"other"));
-        let differs = Verdict::Differs { what: "`y` of model `a`".to_owned() };
+        let models = vec![Digest::of(b"a")];
+        let differs = Verdict::Differs { what: "`y` of model `a`".to_owned(), models };
         store.put_verdict(&plan, "cpu", &Verdict::Holds).unwrap();
         store.put_verdict(&plan, "wasm", &differs).unwrap();
         let store = Store::open(folder.path()).unwrap();

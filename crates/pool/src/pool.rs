@@ -25,7 +25,7 @@ use crate::fleet::{BrowserOptions, Fleet, missing, there};
 use crate::joining::{Joining, MEASUREMENTS};
 use crate::ledger::{self, Known, Ledger, LedgerOptions, Sighting};
 use crate::metrics::Metrics;
-use crate::play::Plays;
+use crate::play::{Means, Plays};
 use crate::prepare::{Preparer, Unprepared};
 use crate::request::{Answer, Request, RunError};
 use crate::route::Prepared;
@@ -56,6 +56,9 @@ pub struct PoolOptions {
     pub cache_bytes: u64,
     /// Bytes of shared tensors in this process, and on each device.
     pub shared_tensor_bytes: u64,
+    /// How long a shared tensor stays that nothing holds and nobody uses; `None` for as long as there
+    /// is room.
+    pub shared_tensor_age: Option<Duration>,
     /// What shared tensors that are saved may take on disk, and for how long they stay there.
     pub saved_tensors: SavedLimits,
     /// By which it is decided what models have in common is worth sharing.
@@ -110,6 +113,7 @@ impl Default for PoolOptions {
             lane_model_bytes: 2 << 30,
             cache_bytes: 256 << 20,
             shared_tensor_bytes: 1 << 30,
+            shared_tensor_age: None,
             saved_tensors: SavedLimits { max_bytes: 8 << 30, max_age: Some(SAVED_FOR) },
             prices: Prices::default(),
             recorder: None,
@@ -118,6 +122,14 @@ impl Default for PoolOptions {
             save_every: Duration::from_secs(15),
             progress: Arc::new(|_| ()),
         }
+    }
+}
+
+impl PoolOptions {
+    /// Bytes of tensors that the pool may want a lane to keep. A lane that kept less would refuse to
+    /// run whatever keeps anything. What a program has just kept comes on top until the oldest went.
+    fn lane_tensor_bytes(&self) -> u64 {
+        self.shared_tensor_bytes.saturating_add(self.cache_bytes.saturating_mul(2))
     }
 }
 
@@ -164,7 +176,9 @@ impl Pool {
             page: None,
         };
         scheduler.attach(Arc::new(engine.clone()), member);
-        let lanes = Arc::new(Lanes::new(store.clone(), options.lanes.clone()));
+        let mut lanes = options.lanes.clone();
+        lanes.tensor_bytes = lanes.tensor_bytes.max(options.lane_tensor_bytes());
+        let lanes = Arc::new(Lanes::new(store.clone(), lanes));
         let fleet = options.browser.clone().map(|browser| {
             Fleet::new(browser, lanes.clone(), scheduler.clone(), options.progress.clone())
         });
@@ -183,10 +197,18 @@ impl Pool {
                 },
             ),
             cpu_rates: tokio::sync::OnceCell::new(),
-            plays: Plays::new(store, scheduler.clone(), options.prices, options.progress.clone()),
+            plays: Plays::new(
+                store,
+                scheduler.clone(),
+                Means { prices: options.prices, lane_bytes: options.lane_model_bytes },
+                options.progress.clone(),
+            ),
             tensors: SharedTensors::new(
                 scheduler.clone(),
-                Limits::budget(options.shared_tensor_bytes),
+                Limits {
+                    max_age: options.shared_tensor_age,
+                    ..Limits::budget(options.shared_tensor_bytes)
+                },
                 tensors_folder,
                 options.saved_tensors.clone(),
             ),

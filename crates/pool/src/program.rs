@@ -171,7 +171,7 @@ impl Assembly {
         let needed = needed(request);
         let mut places: Vec<Option<Place<'_>>> = Vec::new();
         for (number, step) in model.steps.iter().enumerate() {
-            let value = values.map(|values| values.steps[number]);
+            let value = values.and_then(|values| values.steps[number]);
             let kept = value.and_then(|value| there.values.get(&value));
             let computed = value.and_then(|value| by_value.get(&value).copied());
             let place = if !needed[number] {
@@ -380,8 +380,8 @@ fn needed(request: &Asked<'_>) -> Vec<bool> {
         needed[from.step] = true;
     }
     for (number, step) in model.steps.iter().enumerate().rev() {
-        let is_there =
-            values.is_some_and(|values| there.values.contains_key(&values.steps[number]));
+        let value = values.and_then(|values| values.steps[number]);
+        let is_there = value.is_some_and(|value| there.values.contains_key(&value));
         if !needed[number] || is_there {
             continue;
         }

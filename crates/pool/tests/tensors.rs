@@ -102,6 +102,31 @@ async fn what_does_not_fit_or_has_nowhere_to_go_leaves_everything_as_it_was() {
 }
 
 #[tokio::test]
+async fn a_tensor_that_nobody_uses_goes_once_it_is_too_old_and_one_that_is_pinned_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::open(folder.path()).unwrap());
+    let shared_tensor_age = Some(Duration::ZERO);
+    let pool = Pool::new(store, PoolOptions { shared_tensor_age, ..PoolOptions::default() });
+    let pool = pool.unwrap();
+    let tensors = pool.tensors();
+    let add = async |name: &str| {
+        let id = tensors.with(&Home::Host, |m| m.register(name, matrix().into())).await;
+        id.unwrap().unwrap()
+    };
+    let held = add("held").await;
+    tensors.with(&Home::Host, |m| m.pin(held)).await.unwrap().unwrap();
+    let idle = add("idle").await;
+    let is_there = async |id| tensors.with(&Home::Host, |m| m.tensor(id).is_some()).await.unwrap();
+    let wait = async {
+        while is_there(idle).await {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), wait).await.expect("it stays");
+    assert!(is_there(held).await);
+}
+
+#[tokio::test]
 async fn what_is_saved_is_there_again_in_another_pool_until_it_is_too_old() {
     let folder = tempfile::tempdir().unwrap();
     let start = |max_age: Option<Duration>| {
@@ -146,4 +171,16 @@ async fn what_is_saved_is_there_again_in_another_pool_until_it_is_too_old() {
     assert_eq!(third.tensors().restore(key("m")).await.unwrap(), None);
     assert!(third.tensors().restore(key("part")).await.unwrap().is_some());
     assert_eq!(saved.list("mine").unwrap().0.len(), 1);
+
+    // What is there can be told, and removed.
+    let tensors = third.tensors();
+    let names = async |namespace: &str| -> Vec<String> {
+        let saved = tensors.saved(namespace).await.unwrap();
+        saved.into_iter().map(|saved| saved.name).collect()
+    };
+    assert_eq!(names("mine").await, ["part"]);
+    assert_eq!(names("yours").await, [""; 0]);
+    assert!(tensors.remove_saved(key("part")).await.unwrap());
+    assert!(!tensors.remove_saved(key("part")).await.unwrap());
+    assert_eq!(names("mine").await, [""; 0]);
 }

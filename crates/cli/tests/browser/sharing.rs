@@ -16,6 +16,7 @@ use holdfast_pool::{
 use holdfast_predict::{Goal, Strategy};
 use holdfast_server::{Server, ServerOptions};
 use holdfast_tensors::{Key, Span};
+use holdfast_testkit::random::mutate;
 use holdfast_testkit::synth::{Options, synth};
 use holdfast_wire::Backend;
 
@@ -58,16 +59,19 @@ impl Scene {
 
     /// Imports a family, with what to ask each member for.
     fn family(&self, kind: &str, count: usize) -> Vec<Request> {
-        let options = Options { count, ..Options::default() };
-        let members = synth(kind.parse().unwrap(), &options).unwrap();
+        self.import(&family(kind, count))
+    }
+
+    /// Imports models, with what to ask each for.
+    fn import(&self, models: &[Model]) -> Vec<Request> {
         let request = |(number, model): (usize, &Model)| {
-            let path = self.folder.path().join(format!("{kind}-{number}.onnx"));
+            let path = self.folder.path().join(format!("model-{number}.onnx"));
             std::fs::write(&path, encode(model)).unwrap();
             let imported = self.store.import(&path, &ImportOptions::default(), &mut |_| ());
             let graph = imported.unwrap().manifest.components[0].graph.clone();
             self.request(&graph, model, 1)
         };
-        members.iter().map(|member| &member.model).enumerate().map(request).collect()
+        models.iter().enumerate().map(request).collect()
     }
 
     fn request(&self, graph: &StoredGraph, model: &Model, seed: i64) -> Request {
@@ -95,10 +99,7 @@ impl Scene {
             let alone = Request { share: false, ..request.clone() };
             let alone = within("an answer", self.pool.run(&alone)).await.unwrap();
             assert_eq!(answer.outcome.device.backend, self.backend.name());
-            for (one, other) in answer.outcome.outputs.iter().zip(&alone.outcome.outputs) {
-                assert_eq!(one.name, other.name);
-                assert!(one.tensor == other.tensor, "`{}` differs from a run alone", one.name);
-            }
+            assert_same(&answer, &alone);
             answers.push(answer);
         }
         assert_eq!(self.pool.metrics().refused_plans, Vec::<String>::new());
@@ -115,6 +116,11 @@ impl Scene {
         within("the pool to close", self.pool.close()).await;
         self.server.stop(Duration::ZERO).await;
     }
+}
+
+fn family(kind: &str, count: usize) -> Vec<Model> {
+    let members = synth(kind.parse().unwrap(), &Options { count, ..Options::default() }).unwrap();
+    members.into_iter().map(|member| member.model).collect()
 }
 
 /// An input of any model of a family: few tokens, all of them looked at.
@@ -187,10 +193,62 @@ async fn heads_share_a_trunk_on_webnn() {
     heads_share_a_trunk(Backend::Webnn).await;
 }
 
-/// What a family holds together, and its members each on their own, in bytes of weights.
-async fn weights_held(backend: Backend, kind: &str, count: usize) -> (u64, u64) {
+/// Ever more models are asked for, and then ever fewer, while requests are under way: none is lost,
+/// and every answer has the bits of a run alone, by whichever plan it went.
+async fn models_come_and_go_while_requests_are_answered(backend: Backend) {
     let scene = Scene::new(backend).await;
-    let requests = scene.family(kind, count);
+    let requests = scene.family("heads", 3);
+    let mut alone = Vec::new();
+    for request in &requests {
+        let request = Request { share: false, ..request.clone() };
+        alone.push(within("an answer", scene.pool.run(&request)).await.unwrap());
+    }
+    let mut asking = tokio::task::JoinSet::new();
+    for models in [1, 2, 3, 2, 1] {
+        if models == 2 {
+            // As if nobody had asked for them for long.
+            within("models to be forgotten", scene.pool.forget_models()).await;
+        }
+        for _ in 0..4 {
+            for (number, request) in requests.iter().enumerate().take(models) {
+                let (pool, request) = (scene.pool.clone(), request.clone());
+                asking.spawn(async move { (number, pool.run(&request).await.unwrap()) });
+            }
+        }
+        while asking.len() > 2 {
+            let (number, answer) = within("an answer", asking.join_next()).await.unwrap().unwrap();
+            assert_same(&answer, &alone[number]);
+        }
+    }
+    for (number, answer) in within("the rest", asking.join_all()).await {
+        assert_same(&answer, &alone[number]);
+    }
+    let answers = scene.check(&requests).await;
+    assert!(answers.iter().any(|answer| answer.reused.tensors > 0), "in the end they share");
+    scene.close().await;
+}
+
+fn assert_same(one: &Answer, other: &Answer) {
+    for (one, other) in one.outcome.outputs.iter().zip(&other.outcome.outputs) {
+        assert_eq!(one.name, other.name);
+        assert!(one.tensor == other.tensor, "`{}` differs from a run alone", one.name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn models_come_and_go_while_requests_are_answered_on_wasm() {
+    models_come_and_go_while_requests_are_answered(Backend::Wasm).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn models_come_and_go_while_requests_are_answered_on_webgpu() {
+    models_come_and_go_while_requests_are_answered(Backend::Webgpu).await;
+}
+
+/// What models hold together, and each on its own, in bytes of weights.
+async fn weights_held(backend: Backend, models: &[Model]) -> (u64, u64) {
+    let scene = Scene::new(backend).await;
+    let requests = scene.import(models);
     let limit = Duration::from_secs(400);
     let together = tokio::time::timeout(limit, scene.pool.run_concurrent(&requests)).await;
     together.expect("no answers in time").into_iter().for_each(|answer| drop(answer.unwrap()));
@@ -212,26 +270,39 @@ async fn weights_held(backend: Backend, kind: &str, count: usize) -> (u64, u64) 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn adapters_hold_their_base_once_on_wasm() {
-    let (shared, apart) = weights_held(Backend::Wasm, "adapters", 3).await;
+    let (shared, apart) = weights_held(Backend::Wasm, &family("adapters", 3)).await;
     assert!(shared * 2 < apart, "{shared} bytes instead of {apart}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn adapters_hold_their_base_once_on_webgpu() {
-    let (shared, apart) = weights_held(Backend::Webgpu, "adapters", 3).await;
+    let (shared, apart) = weights_held(Backend::Webgpu, &family("adapters", 3)).await;
     assert!(shared * 2 < apart, "{shared} bytes instead of {apart}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decoder_and_its_twin_with_a_past_hold_their_weights_once_on_wasm() {
-    let (shared, apart) = weights_held(Backend::Wasm, "decoder-twins", 2).await;
+    let (shared, apart) = weights_held(Backend::Wasm, &family("decoder-twins", 2)).await;
     assert!(shared * 3 < apart * 2, "{shared} bytes instead of {apart}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decoder_and_its_twin_with_a_past_hold_their_weights_once_on_webgpu() {
-    let (shared, apart) = weights_held(Backend::Webgpu, "decoder-twins", 2).await;
+    let (shared, apart) = weights_held(Backend::Webgpu, &family("decoder-twins", 2)).await;
     assert!(shared * 3 < apart * 2, "{shared} bytes instead of {apart}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decoder_and_a_twin_that_differs_by_one_bit_hold_each_their_own_on_wasm() {
+    let [model, twin]: [Model; 2] = family("decoder-twins", 2).try_into().unwrap();
+    let changed = (0..5000).find_map(|seed| {
+        let mutation = mutate::flip_weight_bit(&twin, seed)?;
+        mutation.what.contains("embed_tokens").then_some(mutation.model)
+    });
+    let (before, apart) = weights_held(Backend::Wasm, &[model.clone(), twin]).await;
+    let changed = changed.expect("some seed picks it");
+    let (after, _) = weights_held(Backend::Wasm, &[model, changed]).await;
+    assert!(before < after && after <= apart, "{before}, then {after} bytes of {apart}");
 }
 
 /// Bytes that a caller shares go to the browser's own memory and come back as they were.

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use holdfast_testkit::Size;
+use holdfast_graph::{DataType, Model, Tensor};
+use holdfast_testkit::{Builder, Size, fixed};
 
 use crate::support::{Scene, check, keys, made};
 
@@ -41,6 +42,42 @@ fn what_is_shared_and_what_it_saves_is_said() {
     assert!(dot.starts_with("digraph plan {") && dot.contains("first"), "{dot}");
     let svg = fs::read_to_string(scene.path("plan.svg")).unwrap();
     assert!(svg.starts_with("<svg ") && svg.contains("trunk 1 of 2 models"), "{svg}");
+}
+
+/// `y = x · weight`.
+fn product(weight: &Tensor) -> Model {
+    let mut builder = Builder::new("product", 1);
+    builder.input("x", DataType::F32, &[fixed(1), fixed(weight.dims()[0])]);
+    let weight_name = builder.initializer("embedding.weight", weight);
+    let y = builder.node("MatMul", &["x", &weight_name], &[]);
+    builder.output("y", &y, DataType::F32, &[fixed(1), fixed(weight.dims()[1])]);
+    builder.finish().unwrap()
+}
+
+#[test]
+fn an_embedding_that_another_model_has_transposed_is_said_and_one_of_other_numbers_is_not() {
+    let scene = Scene::new();
+    let tensor = |dims: [usize; 2], of: &dyn Fn(usize, usize) -> usize| {
+        let at = (0..dims[0]).flat_map(|row| (0..dims[1]).map(move |column| (row, column)));
+        let values: Vec<f32> = at.map(|(row, column)| of(row, column) as f32).collect();
+        Tensor::from_slice(&dims, &values).unwrap()
+    };
+    let models = [
+        ("plain", product(&tensor([16, 32], &|row, column| row * 32 + column))),
+        ("turned", product(&tensor([32, 16], &|row, column| column * 32 + row))),
+        ("other", product(&tensor([32, 16], &|row, column| row * 16 + column))),
+    ];
+    for (name, model) in &models {
+        scene.write_model(&format!("{name}.onnx"), model);
+        scene.ok(&["import", &format!("{name}.onnx")]);
+    }
+    let said = scene.ok(&["share", "plain", "turned"]);
+    assert!(said.contains("the same numbers transposed, held by each"), "{said}");
+    assert!(said.contains("turned has 1 weight of plain the other way round, 2.0 kB"), "{said}");
+    let told = scene.json(&["share", "plain", "turned"]);
+    assert_eq!(told["transposed"][0]["other"], "plain");
+    assert_eq!(told["transposed"][0]["bytes"], 2048);
+    assert!(!scene.ok(&["share", "plain", "other"]).contains("transposed"));
 }
 
 #[test]
@@ -117,6 +154,7 @@ fn json_has_the_plan() {
             "segments",
             "models",
             "differences",
+            "transposed",
             "weights_without_trunk"
         ]
     );

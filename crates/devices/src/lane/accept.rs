@@ -57,6 +57,11 @@ impl Lanes {
         Lanes { store, options, joined: Mutex::default(), changes: watch::channel(0).0 }
     }
 
+    /// How lanes are treated.
+    pub fn options(&self) -> &LaneOptions {
+        &self.options
+    }
+
     /// The lanes that are there, those that are cut off for the moment included.
     pub fn all(&self) -> Vec<Lane> {
         self.joined().lanes.iter().filter(|lane| lane.gone().is_none()).cloned().collect()

@@ -102,6 +102,7 @@ fn adapters_share_what_comes_before_the_first_of_them() {
         .collect();
     assert!(operators.contains("Gather") && operators.contains("LayerNormalization"));
     assert!(plan.segments.iter().any(|segment| segment.kind == SegmentKind::Head));
+    a_bit_takes_something_out_of_the_trunks(&models[0], &models[1]);
 }
 
 #[test]
@@ -109,6 +110,22 @@ fn components_of_one_model_share_what_they_can() {
     let members = families::decoder_twins(&Recipe::tiny(1)).unwrap();
     let models: Vec<Model> = members.into_iter().map(|member| member.model).collect();
     assert!(plan(&refs(&models)).shares());
+    a_bit_takes_something_out_of_the_trunks(&models[0], &models[1]);
+}
+
+/// The twin of two models that share: a bit of one weight adds nothing to what they have in common,
+/// and there are weights that it takes something from.
+fn a_bit_takes_something_out_of_the_trunks(model: &Model, other: &Model) {
+    let nodes = |plan: &SharePlan| trunks(plan).iter().map(|(_, nodes)| nodes).sum::<usize>();
+    let before = nodes(&plan(&[model, other]));
+    let mut least = before;
+    for seed in 0..10 {
+        let changed = mutate::flip_weight_bit(other, seed).unwrap();
+        let after = nodes(&plan(&[model, &changed.model]));
+        assert!(after <= before, "{}", changed.what);
+        least = least.min(after);
+    }
+    assert!(least < before);
 }
 
 #[test]
@@ -138,6 +155,14 @@ fn every_architecture_shares_all_with_itself_in_disguise() {
 
 /// An export of MiniLM whose weights are not at hand, but their digests are their names.
 fn export(name: &str) -> (Model, Fingerprints) {
+    export_with(name, |_| ())
+}
+
+/// The same with other digests, which stand for other weights.
+fn export_with(
+    name: &str,
+    change: impl FnOnce(&mut HashMap<String, Digest>),
+) -> (Model, Fingerprints) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/minilm-exports");
     let bytes = Bytes::from(std::fs::read(folder.join(format!("{name}.onnx"))).unwrap());
     let proto = ModelProto::decode(bytes.clone()).unwrap();
@@ -147,6 +172,7 @@ fn export(name: &str) -> (Model, Fingerprints) {
         let location = location.map(|entry| blob_digest(&entry.value).unwrap());
         digests.extend(location.map(|digest| (tensor.name, digest)));
     }
+    change(&mut digests);
     let zeros = Bytes::from(vec![0; 64 << 20]);
     let model = Model::from_bytes_with(bytes, |_| Ok(zeros.clone())).unwrap();
     let weights = WeightTable::hashed_by(&model, |weights| {
@@ -168,8 +194,16 @@ fn exports_that_differ_in_order_and_type_of_inputs_are_one_segment() {
         .into_iter()
         .map(|name| (name, 8))
         .collect();
-    let plan = plan_with(&[&one, &two], &[one_prints, two_prints], &sizes, &Prices::default());
+    let plan =
+        plan_with(&[&one, &two], &[one_prints.clone(), two_prints], &sizes, &Prices::default());
     assert_eq!(plan.segments.len(), 1, "{:?}", summary(&plan));
+    // The twin: a weight that is another one.
+    let (two, two_prints) = export_with("torch1-opset14-int32-ids", |digests| {
+        let embedding = digests.iter_mut().find(|(name, _)| name.contains("word_embeddings"));
+        *embedding.expect("it has one").1 = Digest::of(b"another one");
+    });
+    let plan = plan_with(&[&one, &two], &[one_prints, two_prints], &sizes, &Prices::default());
+    assert!(plan.segments.len() > 1, "{:?}", summary(&plan));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! requests sent that way. Those that are under way finish as they began, so a change of plan
 //! loses nothing.
 
+mod groups;
 mod plan;
 mod prove;
 mod table;
@@ -14,6 +15,7 @@ mod weights;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
+use holdfast_devices::SegmentId;
 use holdfast_devices::cpu::Target;
 use holdfast_graph::Digest;
 use holdfast_graph::share::Prices;
@@ -28,6 +30,7 @@ use crate::pool::lock;
 use crate::request::Request;
 use crate::route::Prepared;
 use crate::scheduler::Scheduler;
+use crate::scheduler::kind::Kind;
 use crate::scheduler::member::KindId;
 use plan::Planned;
 use table::{Found, InPlay, Play};
@@ -41,7 +44,7 @@ pub(crate) struct Plays {
 struct Shared {
     store: Arc<Store>,
     scheduler: Scheduler,
-    prices: Prices,
+    means: Means,
     progress: Arc<dyn Fn(&str) + Send + Sync>,
     /// Never held while anything is awaited.
     plays: Mutex<HashMap<Stage, Play>>,
@@ -49,6 +52,15 @@ struct Shared {
     gatherings: Mutex<Gatherings>,
     /// A plan was made, or given up.
     planned: Notify,
+}
+
+/// What decides how models share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Means {
+    /// What is worth it.
+    pub(crate) prices: Prices,
+    /// Bytes of models that a lane may hold.
+    pub(crate) lane_bytes: u64,
 }
 
 /// Where models can share: what was lowered for one target, at the same sizes where it has any.
@@ -79,11 +91,11 @@ impl Plays {
     pub(crate) fn new(
         store: Arc<Store>,
         scheduler: Scheduler,
-        prices: Prices,
+        means: Means,
         progress: Arc<dyn Fn(&str) + Send + Sync>,
     ) -> Plays {
         let (plays, gatherings, planned) = Default::default();
-        let shared = Shared { store, scheduler, prices, progress, plays, gatherings, planned };
+        let shared = Shared { store, scheduler, means, progress, plays, gatherings, planned };
         Plays { shared: Arc::new(shared) }
     }
 
@@ -135,7 +147,7 @@ impl Plays {
             models.sort_by_key(|(digest, _)| *digest);
             let shared = self.shared.clone();
             let planned = tokio::task::spawn_blocking(move || {
-                plan::plan(&shared.store, &shared.prices, &stage, models)
+                plan::plan(&shared.store, &shared.means, &stage, models)
             });
             match planned.await {
                 Ok(Ok((Some(planned), _))) => routes.extend(planned.routes),
@@ -261,12 +273,26 @@ impl Plays {
                 continue;
             }
             // What cannot be found out about one kind says nothing about another.
-            match prove::prove(&self.shared, stage, (id, kind), &plan, &samples).await {
+            match prove::prove(&self.shared, stage, (id, &kind), &plan, &samples).await {
                 Ok(()) => drop(tried.insert(id)),
                 Err(error) => failed = Some(error),
             }
+            self.let_go(stage, (id, &kind), &plan);
         }
         Ok(Found { plan: Some(plan), tried, failed })
+    }
+
+    /// Lets go of what was loaded to try a plan where it turned out to be of no use. The plan that
+    /// models run by until then may have some of it too.
+    fn let_go(&self, stage: &Stage, (id, kind): (KindId, &Kind), plan: &Planned) {
+        let used: HashSet<SegmentId> = {
+            let plays = lock(&self.shared.plays);
+            let routes = plays.get(stage).into_iter().flat_map(Play::routes);
+            routes.map(|route| route.id).collect()
+        };
+        let useless = plan.routes.values().filter(|route| !route.may_run_on(&kind.name));
+        let useless = useless.map(|route| route.id).filter(|id| !used.contains(id));
+        self.shared.scheduler.retire_on(id, useless);
     }
 
     /// What these models have in common, if it is worth anything.
@@ -281,7 +307,7 @@ impl Plays {
         (self.shared.progress)("comparing the models");
         let (shared, stage_of, given) = (self.shared.clone(), stage.clone(), models.to_vec());
         let planned = tokio::task::spawn_blocking(move || {
-            plan::plan(&shared.store, &shared.prices, &stage_of, given)
+            plan::plan(&shared.store, &shared.means, &stage_of, given)
         });
         let planned = planned.await;
         let (planned, analysed) = planned.map_err(|error| Failed::here(error.to_string()))??;

@@ -7,14 +7,14 @@ use holdfast_devices::cpu::Target;
 use holdfast_devices::{LiftedInput, Segment};
 use holdfast_graph::infer::{Bindings, Inference, infer};
 use holdfast_graph::share::{
-    self, Member, Prices, Route, Segment as Piece, SegmentKind, SharePlan, Source, Step, share,
+    self, Member, Route, Segment as Piece, SegmentKind, SharePlan, Source, Step, share,
 };
 use holdfast_graph::{Digest, Fingerprints, Model, WeightId, WeightTable, declare};
 use holdfast_models::{Store, StoredGraph, hashed_like};
 
 use super::table::InPlay;
 use super::weights::{Composite, Holding, Holdings, holdings};
-use super::{Failed, Stage};
+use super::{Failed, Means, Stage};
 use crate::pool::explain;
 use crate::route::{self, Prepared, Proven, StepOutput};
 
@@ -32,10 +32,30 @@ pub(crate) struct Planned {
     pub(crate) id: Digest,
     /// Those that share something.
     pub(crate) routes: HashMap<Digest, Arc<Prepared>>,
-    /// Where it was proven.
-    pub(crate) proven: Arc<Proven>,
+    /// Outputs that depend on chance, by model.
+    by_chance: HashSet<(Digest, String)>,
     /// Where the models are cut, and how their weights are held, in words.
     pub(crate) cuts: String,
+}
+
+impl Planned {
+    /// The routes that were proven anywhere.
+    pub(crate) fn proven(&self) -> impl Iterator<Item = &Arc<Prepared>> {
+        let is_proven = |route: &&Arc<Prepared>| {
+            route.shared.as_ref().is_some_and(|shared| shared.proven.anywhere())
+        };
+        self.routes.values().filter(is_proven)
+    }
+
+    /// Whether any was.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.proven().next().is_some()
+    }
+
+    /// Whether an output of a model is another one each time.
+    pub(crate) fn is_by_chance(&self, model: &Digest, output: &str) -> bool {
+        self.by_chance.contains(&(*model, output.to_owned()))
+    }
 }
 
 /// What was found out about each model on the way.
@@ -44,7 +64,7 @@ pub(super) type AllAnalysed = Vec<(Digest, Arc<Analysed>)>;
 /// Plans how models run together; `None` if they have nothing in common that is worth it.
 pub(super) fn plan(
     store: &Store,
-    prices: &Prices,
+    means: &Means,
     stage: &Stage,
     models: Vec<(Digest, InPlay)>,
 ) -> Result<(Option<Planned>, AllAnalysed), Failed> {
@@ -66,14 +86,14 @@ pub(super) fn plan(
             sizes,
         })
         .collect();
-    let plan = share(&members, prices).map_err(|error| {
+    let plan = share(&members, &means.prices).map_err(|error| {
         let model = models.iter().find(|(digest, _)| digest.to_string() == error.model);
         Failed { why: explain(&error), model: model.map(|(digest, _)| *digest) }
     })?;
     let analysed_models: Vec<&Analysed> =
         analysed.iter().map(|(_, analysed)| &**analysed).collect();
     let tables = tables(&plan, &analysed_models);
-    let holdings = holdings(stage.target, &plan.segments, &tables, prices);
+    let holdings = holdings(stage.target, &plan.segments, &tables, means);
     let planner = Planner {
         store,
         stage,
@@ -126,19 +146,29 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     fn routes(&self) -> Result<Planned, String> {
-        let proven = Arc::new(Proven::default());
         let mut kept = Kept::default();
         let mut routes = HashMap::new();
         for ((digest, model), route) in self.models.iter().zip(&self.plan.models) {
             if route.steps.iter().any(|step| self.is_shared(step)) {
-                let prepared = self.route(model, route, &proven, &mut kept)?;
+                let prepared = self.route(model, route, &mut kept)?;
                 routes.insert(*digest, Arc::new(prepared));
             }
         }
         let mut ids: Vec<String> = routes.values().map(|route| route.id.0.to_string()).collect();
         ids.sort_unstable();
         let id = Digest::of(ids.join(" ").as_bytes());
-        Ok(Planned { id, routes, proven, cuts: self.cuts() })
+        Ok(Planned { id, routes, by_chance: self.by_chance(), cuts: self.cuts() })
+    }
+
+    /// The outputs that no two runs give alike.
+    fn by_chance(&self) -> HashSet<(Digest, String)> {
+        let models = self.models.iter().zip(self.analysed);
+        let outputs = models.flat_map(|((digest, model), analysed)| {
+            let names = model.whole.outputs.iter().map(|(name, _)| name);
+            let by_chance = names.filter(|name| analysed.prints.get(name).is_none());
+            by_chance.map(|name| (*digest, name.clone()))
+        });
+        outputs.collect()
     }
 
     /// What is other than in the models alone, for whoever has to find out why bits differ.
@@ -169,13 +199,7 @@ impl Planner<'_> {
             || !matches!(self.holdings.of_piece[step.segment], Holding::Alone)
     }
 
-    fn route(
-        &self,
-        model: &InPlay,
-        route: &Route,
-        proven: &Arc<Proven>,
-        kept: &mut Kept,
-    ) -> Result<Prepared, String> {
+    fn route(&self, model: &InPlay, route: &Route, kept: &mut Kept) -> Result<Prepared, String> {
         let mut segments: Vec<Segment> = Vec::new();
         let mut steps = Vec::new();
         for (number, step) in route.steps.iter().enumerate() {
@@ -209,7 +233,7 @@ impl Planner<'_> {
             let from = route.outputs.get(name)?;
             Some((name.clone(), self.output(route, from)))
         });
-        let (whole, proven) = (model.whole.clone(), proven.clone());
+        let (whole, proven) = (model.whole.clone(), Arc::new(Proven::default()));
         Ok(Prepared::shared(whole, proven, segments, steps, outputs.collect()))
     }
 

@@ -27,8 +27,12 @@ pub(super) const SETTLED: Duration = Duration::from_secs(60);
 /// How long a model stays in play that nobody asks for.
 pub(super) const IDLE: Duration = Duration::from_secs(600);
 
-/// How long nothing is tried again after it could not be found out.
+/// How long nothing is tried again after it could not be found out: twice as long each time, because
+/// all models are loaded anew for it.
 pub(super) const PAUSE: Duration = Duration::from_secs(60);
+
+/// At the longest.
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1800);
 
 /// The models in play on one stage.
 #[derive(Default)]
@@ -44,6 +48,8 @@ pub(super) struct Play {
     /// How often planning has come to an end, whatever came of it.
     pub(super) rounds: u64,
     failed_at: Option<Instant>,
+    /// How often in a row it could not be found out.
+    failures: u32,
 }
 
 /// A model in play.
@@ -86,14 +92,17 @@ impl Play {
             let Some(oldest) = oldest.filter(may_go).map(|(digest, _)| *digest) else { return };
             self.models.remove(&oldest);
         }
+        // With other models there may be another plan, which is not to blame for the last one.
+        self.failures = self.failures.min(1);
         let (whole, sample) = (whole.clone(), Arc::new(sample.clone()));
         self.models.insert(whole.original, InPlay { whole, sample, used: now, analysed: None });
     }
 
     /// How a model runs with the others, if it was proven anywhere that it may.
     pub(super) fn route(&self, model: &Digest) -> Option<&Arc<Prepared>> {
-        let proven = self.plan.as_ref().filter(|plan| plan.proven.anywhere());
-        proven?.routes.get(model)
+        let route = self.plan.as_ref()?.routes.get(model)?;
+        let is_proven = route.shared.as_ref().is_some_and(|shared| shared.proven.anywhere());
+        is_proven.then_some(route)
     }
 
     /// How all models run together, if these are what the plan is for.
@@ -102,8 +111,12 @@ impl Play {
         mut models: impl Iterator<Item = &'a Digest>,
     ) -> Option<HashMap<Digest, Arc<Prepared>>> {
         let known = models.all(|model| self.planned_for.contains(model));
-        let proven = self.plan.as_ref().filter(|plan| plan.proven.anywhere());
-        known.then(|| proven.map(|plan| plan.routes.clone()).unwrap_or_default())
+        known.then(|| self.routes().map(|route| (route.original, route.clone())).collect())
+    }
+
+    /// The routes that models may go by.
+    pub(super) fn routes(&self) -> impl Iterator<Item = &Arc<Prepared>> {
+        self.plan.iter().flat_map(|plan| plan.proven())
     }
 
     pub(super) fn is_used(&self, now: Instant) -> bool {
@@ -113,15 +126,23 @@ impl Play {
     /// Whether there is something to find out: a plan for other models than those in play, or
     /// whether it holds on other kinds of devices. Without devices, nothing can be.
     pub(super) fn is_stale(&self, kinds: &[KindId], now: Instant) -> bool {
-        let paused = self.failed_at.is_some_and(|at| now - at < PAUSE);
+        let paused = self.failed_at.is_some_and(|at| now - at < self.pause());
         let untried = || kinds.iter().any(|kind| !self.tried.contains(kind));
-        !paused && !kinds.is_empty() && (!self.is_planned() || (self.plan.is_some() && untried()))
+        !paused
+            && !kinds.is_empty()
+            && (!self.is_planned(now) || (self.plan.is_some() && untried()))
     }
 
-    /// Whether the plan is for the models in play.
-    fn is_planned(&self) -> bool {
-        self.planned_for.len() == self.models.len()
-            && self.models.keys().all(|model| self.planned_for.contains(model))
+    /// Whether the plan is for the models in play. One that nobody asks for any more is not, although
+    /// it may not have been taken out yet: it must not stay in memory for the others' sake.
+    fn is_planned(&self, now: Instant) -> bool {
+        let mut asked_for = self.models.iter().filter(|(_, model)| now - model.used < IDLE);
+        self.planned_for.len() == asked_for.clone().count()
+            && asked_for.all(|(model, _)| self.planned_for.contains(model))
+    }
+
+    fn pause(&self) -> Duration {
+        PAUSE.saturating_mul(1 << self.failures.saturating_sub(1).min(16)).min(LONGEST_PAUSE)
     }
 
     /// What is to be planned for: the models, and what is known of them already.
@@ -131,7 +152,7 @@ impl Play {
         let mut models: Vec<_> = models.collect();
         models.sort_by_key(|(digest, _)| *digest);
         let (plan, tried) = (self.plan.clone(), self.tried.clone());
-        let known = self.is_planned().then_some(Found { plan, tried, failed: None });
+        let known = self.is_planned(now).then_some(Found { plan, tried, failed: None });
         (models, known)
     }
 
@@ -170,8 +191,13 @@ impl Play {
             tracing::warn!("it is not known whether models may run by a plan: {why}");
             match model {
                 Some(model) => drop(self.models.remove(&model)),
-                None => self.failed_at = Some(now),
+                None => {
+                    self.failed_at = Some(now);
+                    self.failures += 1;
+                }
             }
+        } else {
+            self.failures = 0;
         }
         retired
     }
@@ -189,10 +215,17 @@ impl Play {
         plan: Option<Arc<Planned>>,
         tried: HashSet<KindId>,
     ) -> Vec<SegmentId> {
-        let old = self.plan.take();
-        let old = old.iter().flat_map(|plan| plan.routes.values()).map(|route| route.id);
-        let proven = plan.iter().filter(|plan| plan.proven.anywhere());
-        let routes: Vec<&Arc<Prepared>> = proven.flat_map(|plan| plan.routes.values()).collect();
+        let (before, mut plan) = (self.plan.take(), plan);
+        // Of two plans, one that is refused does not take the place of one that is proven.
+        let is_refused = plan.as_ref().is_some_and(|plan| !plan.is_proven());
+        let may_stay = |before: &&Arc<Planned>| {
+            before.is_proven() && before.routes.keys().all(|model| planned_for.contains(model))
+        };
+        if let Some(before) = before.as_ref().filter(may_stay).filter(|_| is_refused) {
+            plan = Some(before.clone());
+        }
+        let routes: Vec<&Arc<Prepared>> = plan.iter().flat_map(|plan| plan.proven()).collect();
+        let old = before.iter().flat_map(|plan| plan.routes.values()).map(|route| route.id);
         let whole = routes.iter().filter_map(|route| route.alone()).map(|whole| whole.id);
         let mut retired: Vec<SegmentId> = old.chain(whole).collect();
         retired.retain(|id| !routes.iter().any(|route| route.id == *id));
@@ -288,5 +321,38 @@ mod tests {
         play.publish(BTreeSet::new(), Err(Failed::here("a test says so".to_owned())), start);
         assert!(!play.is_stale(&KIND, start));
         assert!(play.is_stale(&KIND, start + PAUSE));
+    }
+
+    #[test]
+    fn what_fails_again_and_again_is_tried_ever_more_rarely_until_another_model_comes() {
+        let (mut play, start) = (Play::default(), Instant::now());
+        play.ask(&model(0), &Vec::new(), None, start);
+        let fail = |play: &mut Play, now| {
+            play.publish(BTreeSet::new(), Err(Failed::here("a test says so".to_owned())), now);
+        };
+        (0..2).for_each(|_| fail(&mut play, start));
+        assert!(!play.is_stale(&KIND, start + PAUSE));
+        assert!(play.is_stale(&KIND, start + 2 * PAUSE));
+        (0..40).for_each(|_| fail(&mut play, start));
+        // Somebody still asks for it.
+        play.ask(&model(0), &Vec::new(), None, start + LONGEST_PAUSE);
+        assert!(!play.is_stale(&KIND, start + LONGEST_PAUSE - PAUSE));
+        assert!(play.is_stale(&KIND, start + LONGEST_PAUSE));
+        play.ask(&model(1), &Vec::new(), None, start);
+        assert!(play.is_stale(&KIND, start + PAUSE));
+    }
+
+    #[test]
+    fn a_model_that_nobody_asks_for_any_more_changes_the_plan_for_the_others() {
+        let (mut play, start) = (Play::default(), Instant::now());
+        (0..2).for_each(|number| play.ask(&model(number), &Vec::new(), None, start));
+        plan(&mut play, start);
+        let (before, after) = (start + IDLE - PAUSE, start + IDLE);
+        play.ask(&model(0), &Vec::new(), None, before);
+        assert!(!play.is_stale(&KIND, before));
+        play.ask(&model(0), &Vec::new(), None, after);
+        assert!(play.is_stale(&KIND, after));
+        plan(&mut play, after);
+        assert!(!play.is_stale(&KIND, after), "once");
     }
 }

@@ -1,7 +1,8 @@
 //! Plans on devices that come, go and compute something else, over the real engine.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use holdfast_devices::cpu::{CpuEngine, CpuOptions};
@@ -17,7 +18,7 @@ use tempfile::TempDir;
 use tokio::sync::broadcast;
 
 use super::prove::difference;
-use super::{Plays, Target};
+use super::{Means, Plays, Target};
 use crate::carry::{Patience, Ways, carry};
 use crate::choice::{Choice, Choices};
 use crate::ledger::Sighting;
@@ -34,6 +35,8 @@ enum ToShared {
     Keep,
     /// The last bit of what they give is another one.
     FlipABit,
+    /// The same for one model only: the first that comes.
+    FlipABitOfOne,
     Fail,
 }
 
@@ -42,7 +45,9 @@ enum ToShared {
 struct Disguised {
     engine: CpuEngine,
     info: Arc<DeviceInfo>,
-    shared: ToShared,
+    shared: Arc<Mutex<ToShared>>,
+    /// The head of the first model that came.
+    first: Arc<OnceLock<SegmentId>>,
     gone: Arc<AtomicBool>,
 }
 
@@ -50,7 +55,12 @@ impl Disguised {
     fn new(engine: CpuEngine, name: &str, shared: ToShared) -> Disguised {
         let (name, adapter) = (name.to_owned(), format!("the kind of {name}"));
         let info = Arc::new(DeviceInfo { name, adapter, ..engine.info().as_ref().clone() });
-        Disguised { engine, info, shared, gone: Arc::default() }
+        let (first, gone) = Default::default();
+        Disguised { engine, info, shared: Arc::new(Mutex::new(shared)), first, gone }
+    }
+
+    fn turn(&self, shared: ToShared) {
+        *self.shared.lock().unwrap() = shared;
     }
 
     fn be_there(&self, there: bool) {
@@ -95,12 +105,17 @@ impl Device for Disguised {
     }
 
     async fn run(&self, program: Program) -> Result<Outcome, DeviceError> {
-        let shared = if program.steps.len() > 1 { self.shared } else { ToShared::Keep };
-        if shared == ToShared::Fail {
-            return Err(DeviceError::new(ErrorKind::Device, "a test says so"));
-        }
+        let head = program.steps.last().filter(|_| program.steps.len() > 1);
+        let flips = match (*self.shared.lock().unwrap(), head.map(|step| step.segment)) {
+            (ToShared::Fail, Some(_)) => {
+                return Err(DeviceError::new(ErrorKind::Device, "a test says so"));
+            }
+            (ToShared::FlipABit, Some(_)) => true,
+            (ToShared::FlipABitOfOne, Some(head)) => *self.first.get_or_init(|| head) == head,
+            (_, _) => false,
+        };
         let mut outcome = self.engine.run(program).await?;
-        if shared == ToShared::FlipABit {
+        if flips {
             for returned in &mut outcome.outputs {
                 returned.tensor = flipped(&returned.tensor);
             }
@@ -128,21 +143,25 @@ fn flipped(tensor: &Tensor) -> Tensor {
     Tensor::new(tensor.dtype(), tensor.dims().to_vec(), bytes.into()).unwrap()
 }
 
-/// Two models with a trunk in common, and what runs them.
+/// Models with a trunk in common, and what runs them.
 struct Scene {
     store: Arc<Store>,
     scheduler: Scheduler,
     plays: Plays,
     preparer: Preparer,
     requests: Vec<Request>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Scene {
     fn new(devices: &[(&str, ToShared)]) -> (Scene, Vec<Disguised>) {
+        Scene::of(2, devices)
+    }
+
+    fn of(count: usize, devices: &[(&str, ToShared)]) -> (Scene, Vec<Disguised>) {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(Store::open(folder.path().join("home")).unwrap());
-        let options = Options { count: 2, ..Options::default() };
+        let options = Options { count, ..Options::default() };
         let mut requests = Vec::new();
         for (number, member) in
             synth("heads".parse().unwrap(), &options).unwrap().into_iter().enumerate()
@@ -164,12 +183,23 @@ impl Scene {
                 deadline: None,
             });
         }
+        Scene::over(store, folder, requests, devices)
+    }
+
+    /// A new process over what is there.
+    fn over(
+        store: Arc<Store>,
+        folder: TempDir,
+        requests: Vec<Request>,
+        devices: &[(&str, ToShared)],
+    ) -> (Scene, Vec<Disguised>) {
         let engine = CpuEngine::new(store.clone(), CpuOptions::default()).unwrap();
         let progress: Arc<dyn Fn(&str) + Send + Sync> = Arc::new(|_| ());
         let scheduler = Scheduler::new(1, progress.clone());
         let preparer = Preparer::new(engine, store.clone());
-        let plays = Plays::new(store.clone(), scheduler.clone(), Prices::default(), progress);
-        let scene = Scene { store, scheduler, plays, preparer, requests, _folder: folder };
+        let means = Means { prices: Prices::default(), lane_bytes: u64::MAX };
+        let plays = Plays::new(store.clone(), scheduler.clone(), means, progress);
+        let scene = Scene { store, scheduler, plays, preparer, requests, folder };
         let attach = |(name, shared): &(&str, ToShared)| scene.attach(name, *shared);
         let devices = devices.iter().map(attach).collect();
         (scene, devices)
@@ -195,8 +225,12 @@ impl Scene {
 
     /// Has all models asked for, and waits for the plan that follows.
     async fn ask(&self) {
+        self.ask_for(&self.requests).await;
+    }
+
+    async fn ask_for(&self, requests: &[Request]) {
         let gathering = self.plays.gather();
-        for request in &self.requests {
+        for request in requests {
             self.prepare(request, Choice::Cpu).await.ok().unwrap();
         }
         drop(gathering);
@@ -209,6 +243,33 @@ impl Scene {
         let kind = |device: &Disguised| Member::kind_of(&device.info);
         let is_shared = prepared.shared.is_some();
         devices.iter().map(|device| is_shared && prepared.may_run_on(&kind(device))).collect()
+    }
+
+    /// How many models go by a route on a device.
+    async fn sharing_on(&self, device: &Disguised) -> usize {
+        let mut sharing = 0;
+        for request in &self.requests {
+            let prepared = self.prepare(request, Choice::Cpu).await.ok().unwrap();
+            let goes = prepared.may_run_on(&Member::kind_of(&device.info));
+            sharing += usize::from(prepared.shared.is_some() && goes);
+        }
+        sharing
+    }
+
+    /// Waits until no route is loaded.
+    async fn no_route_is_loaded(&self) {
+        let has_none = || {
+            let state = self.scheduler.state();
+            let mut loaded = state.members.values().flat_map(|member| member.loaded.values());
+            loaded.all(|held| held.model.shared.is_none())
+        };
+        let wait = async {
+            while !has_none() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let limit = Duration::from_secs(20);
+        tokio::time::timeout(limit, wait).await.expect("a route stays loaded that nobody uses");
     }
 
     async fn run(&self, request: &Request) -> Result<Answer, RunError> {
@@ -251,6 +312,48 @@ async fn a_plan_that_differs_is_refused_with_its_cut_and_the_models_run_on_their
         let alone = scene.run(&alone).await.unwrap();
         assert_eq!(difference(&answer.outcome.outputs, &alone.outcome.outputs), None);
         assert_eq!(answer.outcome.steps.len(), 1, "it ran on its own");
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_differs_is_left_out_and_the_others_share() {
+    let (scene, devices) = Scene::of(3, &[("odd", ToShared::FlipABitOfOne)]);
+    scene.ask().await;
+    assert_eq!(scene.sharing_on(&devices[0]).await, 2);
+    let [refused] = &scene.refused()[..] else { panic!("one plan, one kind of device") };
+    assert!(refused.contains("differs") && refused.contains("1 of 3 models run on their own"));
+    for request in &scene.requests {
+        let answer = scene.run(request).await.unwrap();
+        let alone = scene.run(&Request { share: false, ..request.clone() }).await.unwrap();
+        assert_eq!(difference(&answer.outcome.outputs, &alone.outcome.outputs), None);
+    }
+    // The next process knows it, and tries nothing.
+    let Scene { store, folder, requests, .. } = scene;
+    let (scene, devices) = Scene::over(store, folder, requests, &[("odd", ToShared::FlipABit)]);
+    scene.ask().await;
+    assert_eq!(scene.sharing_on(&devices[0]).await, 2);
+}
+
+#[tokio::test]
+async fn a_plan_that_is_refused_does_not_take_the_place_of_one_that_is_proven() {
+    let (scene, devices) = Scene::of(3, &[("moody", ToShared::Keep)]);
+    scene.ask_for(&scene.requests[..2]).await;
+    assert_eq!(scene.shares_on(&[&devices[0]]).await, [true]);
+    devices[0].turn(ToShared::FlipABit);
+    scene.ask().await;
+    assert_eq!(scene.refused().len(), 1);
+    assert_eq!(scene.sharing_on(&devices[0]).await, 2, "as before");
+}
+
+#[tokio::test]
+async fn what_cannot_be_had_by_way_of_the_plan_is_found_out_once_and_nothing_of_it_stays() {
+    for wrong in [ToShared::Fail, ToShared::FlipABit] {
+        let (scene, _devices) = Scene::new(&[("wrong", wrong)]);
+        scene.ask().await;
+        let [refused] = &scene.refused()[..] else { panic!("{wrong:?}: it is an answer") };
+        let says_so = refused.contains("cannot be had by way of the plan: device failed");
+        assert_eq!(says_so, wrong == ToShared::Fail, "{refused}");
+        scene.no_route_is_loaded().await;
     }
 }
 

@@ -5,16 +5,19 @@
 //! from one buffer. WebAssembly can share nothing between sessions, so the pieces become one graph
 //! of which one of them is chosen.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use holdfast_devices::cpu::Target;
-use holdfast_graph::share::{Prices, Segment as Piece};
+use holdfast_graph::share::Segment as Piece;
 use holdfast_graph::{
     ComposedPart, DataType, HashedWeight, LEAST_LIFTED_BYTES, Lifted, Part, Tensor, WeightId,
     WeightTable, compose, lift,
 };
 
+use super::Means;
+use super::groups::{Held, groups};
 use crate::route::Source;
+use crate::scheduler::member::SESSION_BYTES;
 
 /// How the weights of a piece are held.
 pub(super) enum Holding {
@@ -52,7 +55,7 @@ pub(super) fn holdings(
     target: Target,
     pieces: &[Piece],
     tables: &[WeightTable],
-    prices: &Prices,
+    means: &Means,
 ) -> Holdings {
     let alone = || Holdings {
         of_piece: pieces.iter().map(|_| Holding::Alone).collect(),
@@ -60,24 +63,26 @@ pub(super) fn holdings(
     };
     let common = common(tables);
     let saved: u64 = common.values().map(|common| common.saved_bytes()).sum();
-    let is_worth_it = saved.saturating_mul(prices.weight_byte) > prices.launch;
+    let is_worth_it = saved.saturating_mul(means.prices.weight_byte) > means.prices.launch;
     match target {
         Target::WebGpu if is_worth_it => {
             Holdings { of_piece: lifted(pieces, tables, &common), ..alone() }
         }
-        Target::Wasm if is_worth_it => composed(alone(), pieces, tables, &common),
+        Target::Wasm if is_worth_it => {
+            composed(alone(), pieces, tables, groups_of(pieces, tables, &common, means))
+        }
         Target::Cpu | Target::WebNn | Target::WebGpu | Target::Wasm => alone(),
     }
 }
 
 /// A weight that several pieces have.
-struct Common {
-    bytes: u64,
-    pieces: HashSet<usize>,
+pub(super) struct Common {
+    pub(super) bytes: u64,
+    pub(super) pieces: BTreeSet<usize>,
 }
 
 impl Common {
-    fn saved_bytes(&self) -> u64 {
+    pub(super) fn saved_bytes(&self) -> u64 {
         self.bytes * (self.pieces.len() as u64 - 1)
     }
 }
@@ -88,7 +93,7 @@ fn common(tables: &[WeightTable]) -> HashMap<WeightId, Common> {
         let large = table.entries().iter();
         for weight in large.filter(|weight| weight.tensor.bytes().len() >= LEAST_LIFTED_BYTES) {
             let bytes = weight.tensor.bytes().len() as u64;
-            let new = || Common { bytes, pieces: HashSet::new() };
+            let new = || Common { bytes, pieces: BTreeSet::new() };
             all.entry(weight.id).or_insert_with(new).pieces.insert(piece);
         }
     }
@@ -120,9 +125,9 @@ fn composed(
     mut holdings: Holdings,
     pieces: &[Piece],
     tables: &[WeightTable],
-    common: &HashMap<WeightId, Common>,
+    groups: Vec<Vec<usize>>,
 ) -> Holdings {
-    for group in groups(pieces.len(), common) {
+    for group in groups {
         let names: Vec<String> = group.iter().map(|piece| format!("piece {piece}")).collect();
         let parts: Vec<Part<'_>> = group
             .iter()
@@ -148,23 +153,19 @@ fn composed(
     holdings
 }
 
-/// Pieces that are connected by common weights, in groups of two or more.
-fn groups(pieces: usize, common: &HashMap<WeightId, Common>) -> Vec<Vec<usize>> {
-    let mut group_of: Vec<usize> = (0..pieces).collect();
-    for Common { pieces, .. } in common.values() {
-        let groups: HashSet<usize> = pieces.iter().map(|&piece| group_of[piece]).collect();
-        let Some(&first) = groups.iter().min() else { continue };
-        for group in &mut group_of {
-            if groups.contains(group) {
-                *group = first;
-            }
-        }
-    }
-    let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (piece, group) in group_of.into_iter().enumerate() {
-        groups.entry(group).or_default().push(piece);
-    }
-    groups.into_values().filter(|group| group.len() > 1).collect()
+/// The pieces that go into one graph, group by group.
+fn groups_of(
+    pieces: &[Piece],
+    tables: &[WeightTable],
+    common: &HashMap<WeightId, Common>,
+    means: &Means,
+) -> Vec<Vec<usize>> {
+    let held = pieces.iter().zip(tables).map(|(piece, table)| Held {
+        users: piece.users.iter().copied().collect(),
+        weights: table.entries().iter().map(|w| (w.id, w.tensor.bytes().len() as u64)).collect(),
+    });
+    let held: Vec<Held> = held.collect();
+    groups(&held, common, means.lane_bytes.saturating_sub(SESSION_BYTES))
 }
 
 /// What inputs take whose part is not chosen.

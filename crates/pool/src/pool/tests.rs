@@ -163,3 +163,21 @@ async fn past_the_limit_a_request_is_refused_or_waits() {
         assert_eq!(pool.metrics().queue.accepted, 0);
     }
 }
+
+#[test]
+fn a_lane_may_keep_all_that_the_pool_wants_it_to() {
+    for options in [
+        PoolOptions::default(),
+        PoolOptions {
+            shared_tensor_bytes: 8 << 30,
+            cache_bytes: 1 << 30,
+            ..PoolOptions::default()
+        },
+    ] {
+        let wanted = options.shared_tensor_bytes + options.cache_bytes;
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(Store::open(folder.path().join("home")).unwrap());
+        let pool = Pool::new(store, options).unwrap();
+        assert!(pool.lanes().options().tensor_bytes > wanted);
+    }
+}

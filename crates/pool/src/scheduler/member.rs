@@ -14,6 +14,7 @@ use tokio::sync::broadcast;
 use tokio::time::Instant;
 
 use super::fault::Fault;
+use super::kind::Kind;
 use super::queue::Wanted;
 use super::turn::{Granted, Used};
 use crate::cache::Cache;
@@ -39,6 +40,11 @@ pub(crate) trait Host: Device {
     /// How much of what it could do it offers now, from 0 (nothing) to 1.
     fn share(&self) -> f64 {
         1.0
+    }
+
+    /// What it has in common with devices that compute the same bits.
+    fn kind(&self) -> Kind {
+        Kind::of(&self.info())
     }
 }
 
@@ -69,6 +75,10 @@ impl Host for Lane {
     fn share(&self) -> f64 {
         self.power().share
     }
+
+    fn kind(&self) -> Kind {
+        Kind::of_lane(&self.info(), self.hello())
+    }
 }
 
 /// What there is to know about a device before it is used.
@@ -97,7 +107,7 @@ pub(crate) struct MemberOptions {
 const USER: &str = "a running program";
 
 /// What a session takes beside its weights, roughly.
-const SESSION_BYTES: u64 = 4 << 20;
+pub(crate) const SESSION_BYTES: u64 = 4 << 20;
 
 /// Models of which is remembered how fast they were. Past this all are forgotten.
 const REMEMBERED: usize = 4096;
@@ -195,7 +205,7 @@ impl Member {
         }
     }
 
-    /// What devices have in common that compute the same bits as this one.
+    /// What a device is, apart from its name.
     pub(crate) fn kind_of(info: &DeviceInfo) -> Arc<str> {
         format!("{}, {}, {}", info.backend, info.engine, info.adapter).into()
     }
@@ -325,8 +335,7 @@ impl Member {
     /// now on being computed.
     pub(crate) fn engage(&mut self, model: &Prepared, values: &Values, now: Instant) -> There {
         let mut there = There::default();
-        let steps = model.steps.iter().zip(&values.steps).filter(|(step, _)| step.trunk);
-        for (step, value) in steps {
+        for (step, value) in values.of_trunks(model) {
             match self.cache.acquire(value, &step.outputs, USER, now) {
                 Some(mut kept) => {
                     let segment = model.segment_of(step);
@@ -341,8 +350,7 @@ impl Member {
 
     fn disengage(&mut self, granted: &Granted) {
         let Some(values) = &granted.values else { return };
-        let steps = granted.model.steps.iter().zip(&values.steps).filter(|(step, _)| step.trunk);
-        for (step, value) in steps {
+        for (step, value) in values.of_trunks(&granted.model) {
             if granted.there.values.contains_key(value) {
                 self.cache.release(value, step.outputs.len(), USER);
             } else if let Some(count) = self.computing.get_mut(value) {
@@ -361,7 +369,7 @@ impl Member {
 
     /// Whether it has what a step of a request gives.
     pub(crate) fn has_value(&self, model: &Prepared, value: &Digest, values: &Values) -> bool {
-        let step = model.steps.iter().zip(&values.steps).find(|(_, other)| *other == value);
+        let step = values.of_trunks(model).find(|(_, other)| *other == value);
         step.is_some_and(|(step, _)| self.cache.has(value, step.outputs.len()))
     }
 
@@ -396,7 +404,8 @@ impl Member {
     fn expected_run(&self, model: &Prepared, values: Option<&Values>) -> Option<Duration> {
         let mut total = Duration::ZERO;
         for (number, step) in model.steps.iter().enumerate() {
-            let value = values.filter(|_| step.trunk).map(|values| &values.steps[number]);
+            let values = values.filter(|_| step.trunk);
+            let value = values.and_then(|values| values.steps[number].as_ref());
             if value.is_none_or(|value| !self.cache.has(value, step.outputs.len())) {
                 total += *self.speeds.get(&model.segment_of(step))?;
             }

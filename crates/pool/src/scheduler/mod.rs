@@ -8,6 +8,7 @@
 mod alongside;
 pub(crate) mod crew;
 pub(crate) mod fault;
+pub(crate) mod kind;
 mod load;
 pub(crate) mod member;
 mod order;
@@ -30,6 +31,7 @@ use crate::batch::Inputs;
 use crate::choice::Choice;
 use crate::route::Prepared;
 use crate::values::Values;
+use kind::Kind;
 use member::{Host, KindId, MemberId, MemberOptions};
 use queue::{GroupKey, Order, Waiter, Wanted};
 use state::{Action, State};
@@ -87,7 +89,7 @@ impl Scheduler {
     }
 
     /// The kinds of the devices that are there for a choice.
-    pub(crate) fn kinds_of(&self, choice: Choice) -> Vec<(KindId, Arc<str>)> {
+    pub(crate) fn kinds_of(&self, choice: Choice) -> Vec<(KindId, Kind)> {
         self.state().kinds_of(choice)
     }
 
@@ -98,7 +100,12 @@ impl Scheduler {
 
     /// These routes are not used any more, and go as soon as nobody does.
     pub(crate) fn retire(&self, routes: impl IntoIterator<Item = SegmentId>) {
-        self.change(|state| (state.retire(routes), Vec::new()));
+        self.change(|state| (state.retire(None, routes), Vec::new()));
+    }
+
+    /// These routes are not used any more on devices of one kind.
+    pub(crate) fn retire_on(&self, kind: KindId, routes: impl IntoIterator<Item = SegmentId>) {
+        self.change(|state| (state.retire(Some(kind), routes), Vec::new()));
     }
 
     /// The number of a new request.

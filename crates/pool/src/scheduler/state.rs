@@ -9,6 +9,7 @@ use holdfast_devices::{DeviceError, ErrorKind, Loaded, SegmentId};
 use tokio::time::Instant;
 
 use super::fault::Fault;
+use super::kind::Kind;
 use super::load::LetGo;
 use super::member::{Health, Host, KindId, Member, MemberId, MemberOptions};
 use super::order::Trials;
@@ -30,9 +31,9 @@ pub(crate) struct State {
     /// Slots that were ever given.
     granted: u64,
     /// The kinds of devices that were ever there, by number.
-    kinds: Vec<Arc<str>>,
-    /// Routes that have had their day: they go as soon as nobody uses them.
-    retired: HashSet<SegmentId>,
+    kinds: Vec<Kind>,
+    /// Routes that have had their day on a kind of devices: they go as soon as nobody uses them.
+    retired: HashSet<(KindId, SegmentId)>,
     pub(crate) proofs: Proofs,
     pub(crate) refusals: Refusals,
     /// Which backends are being tried for which graphs.
@@ -84,8 +85,8 @@ impl State {
         }
         let id = MemberId(self.next_member);
         self.next_member += 1;
-        let kind = Member::kind_of(&device.info());
-        let mut member = Member::new(device, options, self.kind_id(&kind), kind);
+        let kind = device.kind();
+        let mut member = Member::new(device, options, self.kind_id(&kind), kind.name);
         member.withdrawn = self.withdrawn.iter().any(|page| member.is_of(page));
         self.members.insert(id, member);
         self.account.most_devices = self.account.most_devices.max(self.members.len());
@@ -93,7 +94,7 @@ impl State {
     }
 
     /// The number of a kind of devices.
-    pub(crate) fn kind_id(&mut self, kind: &Arc<str>) -> KindId {
+    pub(crate) fn kind_id(&mut self, kind: &Kind) -> KindId {
         let known = self.kinds.iter().position(|known| known == kind);
         KindId(known.unwrap_or_else(|| {
             self.kinds.push(kind.clone());
@@ -102,12 +103,12 @@ impl State {
     }
 
     /// The kinds of the devices that are there for a choice.
-    pub(crate) fn kinds_of(&self, choice: Choice) -> Vec<(KindId, Arc<str>)> {
-        let mut kinds: Vec<(KindId, Arc<str>)> = Vec::new();
+    pub(crate) fn kinds_of(&self, choice: Choice) -> Vec<(KindId, Kind)> {
+        let mut kinds: Vec<(KindId, Kind)> = Vec::new();
         for member in self.members.values() {
             let serves = member.serves(Wanted::new(choice, false));
             if serves && kinds.iter().all(|(id, _)| *id != member.kind_id) {
-                kinds.push((member.kind_id, member.kind.clone()));
+                kinds.push((member.kind_id, self.kinds[member.kind_id.0].clone()));
             }
         }
         kinds
@@ -118,12 +119,19 @@ impl State {
         self.members.values().any(|member| member.runs(wanted, model))
     }
 
-    /// These routes are not used any more, unless somebody asks for one of them.
-    pub(crate) fn retire(&mut self, routes: impl IntoIterator<Item = SegmentId>) {
-        self.retired.extend(routes);
+    /// These routes are not used any more, unless somebody asks for one of them: on one kind of
+    /// devices, or on all.
+    pub(crate) fn retire(
+        &mut self,
+        kind: Option<KindId>,
+        routes: impl IntoIterator<Item = SegmentId>,
+    ) {
+        let kinds = kind.map_or(0..self.kinds.len(), |KindId(kind)| kind..kind + 1);
+        let on_kinds = |route| kinds.clone().map(move |kind| (KindId(kind), route));
+        self.retired.extend(routes.into_iter().flat_map(on_kinds));
         let members = &self.members;
-        let is_held = |id: &SegmentId| {
-            members.values().any(|member| {
+        let is_held = |(kind, id): &(KindId, SegmentId)| {
+            members.values().filter(|member| member.kind_id == *kind).any(|member| {
                 let coming = member.loading.as_ref().and_then(|loading| loading.model.as_ref());
                 member.loaded.contains_key(id) || coming.is_some_and(|model| model.id == *id)
             })
@@ -133,7 +141,7 @@ impl State {
 
     /// Somebody asks for it.
     pub(crate) fn unretire(&mut self, route: &SegmentId) {
-        self.retired.remove(route);
+        self.retired.retain(|(_, retired)| retired != route);
     }
 
     /// Whether any device can serve this.
@@ -209,7 +217,7 @@ impl State {
                 actions.push(Action::Load { member: *id, choice, device, model: None, let_go });
             }
         }
-        self.retire([]);
+        self.retire(None, []);
         actions
     }
 

@@ -93,6 +93,27 @@ impl SharedTensors {
         let id = self.with(&Home::Host, |manager| manager.register(key, tensor.into())).await??;
         Ok(Some(id))
     }
+
+    /// The saved tensors of a namespace, by name. What cannot be read is left out, and named in the
+    /// log.
+    pub async fn saved(&self, namespace: &str) -> Result<Vec<SavedTensor>, SharedTensorError> {
+        let namespace = namespace.to_owned();
+        let list = move |saved: &SavedTensors| {
+            saved.expire(SystemTime::now())?;
+            saved.list(&namespace)
+        };
+        let (found, unreadable) = self.shared.saved.with(list).await?;
+        for error in unreadable {
+            tracing::warn!("a saved tensor is left out: {}", crate::pool::explain(&error));
+        }
+        Ok(found)
+    }
+
+    /// Removes a saved tensor, damaged or not. False if there was none.
+    pub async fn remove_saved(&self, key: Key<'_>) -> Result<bool, SharedTensorError> {
+        let (namespace, name) = (key.namespace.to_owned(), key.name.to_owned());
+        self.shared.saved.with(move |saved| saved.remove(&namespace, &name)).await
+    }
 }
 
 async fn blocking<T: Send + 'static>(

@@ -198,7 +198,7 @@ impl Builder<'_> {
         for &at in program {
             let values = values.get(&at).and_then(Option::as_ref);
             for (step, piece) in self.pieces(at, None)? {
-                let value = values.map(|values| values.steps[step]);
+                let value = values.and_then(|values| values.steps[step]);
                 let is_new = value.is_none_or(|v| !self.computed.contains(&v) && seen.insert(v));
                 if is_new {
                     pieces.push(piece);

@@ -239,6 +239,43 @@ async fn a_trunk_that_grows_from_another_starts_where_that_one_left_off() {
     assert_eq!((answer.reused.tensors, answer.outcome.steps.len()), (0, 2), "one trunk, one head");
 }
 
+/// The same with an output that is another one each time.
+fn noisy(names: &[&str]) -> Model {
+    let mut builder = Builder::new("noisy", 1);
+    let side = [fixed(3), fixed(3)];
+    builder.input("x", DataType::F32, &side);
+    let y = names.iter().fold("x".to_owned(), |x, name| {
+        let weight = builder.weight(name, &[3, 3], Init { mean: 0.0, deviation: 1.0 });
+        let product = builder.node("MatMul", &[&x, &weight], &[]);
+        builder.node("Tanh", &[&product], &[])
+    });
+    let noise = builder.node("RandomNormalLike", &[&y], &[]);
+    let noisy = builder.node("Add", &[&y, &noise], &[]);
+    builder.output("y", &y, DataType::F32, &side);
+    builder.output("noisy", &noisy, DataType::F32, &side);
+    builder.finish().unwrap()
+}
+
+#[tokio::test]
+async fn chance_in_one_head_keeps_nobody_from_sharing() {
+    let prices = Prices::free();
+    let scene = Scene::with(PoolOptions { prices, ..PoolOptions::default() });
+    let graphs = scene.import(&[chain(&["a", "b"]), chain(&["a", "c"]), noisy(&["a", "d"])]);
+    let x = Tensor::from_slice(&[3, 3], &[0.5f32; 9]).unwrap();
+    let of = |graph| request(graph, vec![("x".to_owned(), x.clone())]);
+    let requests: Vec<Request> = graphs.iter().map(of).collect();
+    let answers = scene.pool.run_concurrent(&requests).await;
+    assert_eq!(scene.pool.metrics().refused_plans, [""; 0]);
+    let answers: Vec<Answer> = answers.into_iter().map(|answer| answer.unwrap()).collect();
+    assert_eq!(answers.iter().filter(|answer| answer.reused.tensors > 0).count(), 2);
+    for (answer, request) in answers.iter().zip(&requests) {
+        let alone = Request { share: false, ..request.clone() };
+        let alone = scene.pool.run(&alone).await.unwrap();
+        let certain = |answer: &Answer| answer.outcome.outputs[0].tensor.clone();
+        assert_eq!(certain(answer), certain(&alone));
+    }
+}
+
 /// Bytes of weights that the engine holds for models together, and for each on its own.
 async fn weights_held(models: &[Model]) -> (u64, u64) {
     let sizes = Sizes { batch: 1, tokens: 8, dims: &[] };
@@ -284,6 +321,43 @@ async fn adapters_hold_their_base_once_and_models_without_one_do_not() {
 async fn a_decoder_and_its_twin_with_a_past_hold_their_weights_once() {
     let (together, apart) = weights_held(&family("decoder-twins", 2)).await;
     assert!(together * 3 < apart * 2, "{together} bytes instead of {apart}");
+}
+
+#[tokio::test]
+async fn a_decoder_and_a_twin_of_other_weights_hold_each_their_own() {
+    let [model, twin]: [Model; 2] = family("decoder-twins", 2).try_into().unwrap();
+    let (before, apart) = weights_held(&[model.clone(), twin.clone()]).await;
+    let changed = (0..5000).find_map(|seed| {
+        let mutation = mutate::flip_weight_bit(&twin, seed)?;
+        mutation.what.contains("embed_tokens").then_some(mutation.model)
+    });
+    let (after, _) = weights_held(&[model, changed.expect("some seed picks it")]).await;
+    assert!(before < after && after <= apart, "{before}, then {after} bytes of {apart}");
+}
+
+#[tokio::test]
+async fn a_weight_that_one_model_has_under_two_names_is_held_once() {
+    let embedding = |scale: f32| {
+        let values: Vec<f32> = (0..64 * 64).map(|value| value as f32 * scale).collect();
+        Tensor::from_slice(&[64, 64], &values).unwrap()
+    };
+    let tied = |other: f32| {
+        let mut builder = Builder::new("tied", 1);
+        builder.input("x", DataType::F32, &[fixed(1), fixed(64)]);
+        let first = builder.initializer("embedding.weight", &embedding(0.001));
+        let second = builder.initializer("lm_head.weight", &embedding(other));
+        let hidden = builder.node("MatMul", &["x", &first], &[]);
+        let y = builder.node("MatMul", &[&hidden, &second], &[]);
+        builder.output("y", &y, DataType::F32, &[fixed(1), fixed(64)]);
+        builder.finish().unwrap()
+    };
+    for (other, copies) in [(0.001, 1), (0.002, 2)] {
+        let scene = Scene::new();
+        let graph = scene.import(&[tied(other)]).remove(0);
+        let x = Tensor::from_slice(&[1, 64], &[1f32; 64]).unwrap();
+        let answer = scene.pool.run(&request(&graph, vec![("x".to_owned(), x)])).await.unwrap();
+        assert_eq!(answer.loaded.weight_bytes, copies * 64 * 64 * 4);
+    }
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::args::{Global, ShareArgs};
 use crate::output::{self, Spinner};
 use in_common::InCommon;
-use planning::{Planned, plan};
+use planning::{Mirrored, Planned, plan};
 
 pub(crate) fn run(global: &Global, args: &ShareArgs) -> anyhow::Result<()> {
     let store = Arc::new(global.store()?);
@@ -26,7 +26,7 @@ pub(crate) fn run(global: &Global, args: &ShareArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
     let say = |what: String| spinner.say(what);
     let planning = plan(&engine, &store, &args.models, args.target, &args.dims, &say);
-    let Planned { plan, dims } = runtime.block_on(planning)?;
+    let Planned { plan, dims, mirrored } = runtime.block_on(planning)?;
     let in_common = InCommon::of(&plan);
     drop(spinner);
     if let Some(path) = &args.dot {
@@ -36,16 +36,18 @@ pub(crate) fn run(global: &Global, args: &ShareArgs) -> anyhow::Result<()> {
         write(path, &plan.to_svg())?;
     }
     if global.json {
-        return output::print_json(&to_json(&plan, &in_common, args.target.name()));
+        return output::print_json(&to_json(&plan, &in_common, &mirrored, args.target.name()));
     }
-    words::lines(&plan, &in_common, args.target, &dims).iter().try_for_each(output::line)
+    let mut lines = words::lines(&plan, &in_common, args.target, &dims);
+    lines.extend(words::mirrored(&mirrored));
+    lines.iter().try_for_each(output::line)
 }
 
 fn write(path: &Path, picture: &str) -> anyhow::Result<()> {
     std::fs::write(path, picture).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn to_json(plan: &SharePlan, in_common: &InCommon, target: &str) -> Value {
+fn to_json(plan: &SharePlan, in_common: &InCommon, mirrored: &[Mirrored], target: &str) -> Value {
     let name = |model: &usize| plan.models[*model].name.clone();
     let segments: Vec<Value> = plan
         .segments
@@ -107,6 +109,12 @@ fn to_json(plan: &SharePlan, in_common: &InCommon, target: &str) -> Value {
         "segments": segments,
         "models": models,
         "differences": differences,
+        "transposed": mirrored.iter().map(|mirrored| json!({
+            "model": mirrored.graph,
+            "other": mirrored.other,
+            "weights": mirrored.weights,
+            "bytes": mirrored.bytes,
+        })).collect::<Vec<_>>(),
         "weights_without_trunk": in_common.groups.iter().map(|(models, group)| json!({
             "models": models.iter().map(name).collect::<Vec<_>>(),
             "weights": group.weights,

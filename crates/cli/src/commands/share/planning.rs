@@ -16,6 +16,17 @@ use crate::commands::show::dims_for;
 pub(crate) struct Planned {
     pub(crate) plan: SharePlan,
     pub(crate) dims: BTreeMap<String, usize>,
+    /// Weights that two of the models have, one of them the other way round.
+    pub(crate) mirrored: Vec<Mirrored>,
+}
+
+/// What a graph has in common with another model, but transposed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mirrored {
+    pub(crate) graph: String,
+    pub(crate) other: String,
+    pub(crate) weights: usize,
+    pub(crate) bytes: u64,
 }
 
 /// Plans all components of some models. `dims` has the sizes that are not the usual ones.
@@ -27,12 +38,13 @@ pub(crate) async fn plan(
     dims: &[(String, usize)],
     say: &dyn Fn(String),
 ) -> anyhow::Result<Planned> {
-    let mut parts = Vec::new();
+    let (mut parts, mut mirrored) = (Vec::new(), Vec::new());
     for name in models {
         let manifest = store.model(name)?;
         let components = manifest.choose(None);
         for component in &components {
             let name = called(&manifest.name, component, components.len());
+            mirrored.extend(mirrored_in(component, &name, models));
             say(format!("optimising {name} for {}", target.name()));
             parts.push(Part::new(engine, store, component, name, target.target(), dims).await?);
         }
@@ -42,7 +54,23 @@ pub(crate) async fn plan(
     let plan = share(&members, &Prices::default())
         .context("give the sizes of its dimensions with --dim NAME=SIZE")?;
     let dims = parts.into_iter().flat_map(|part| part.dims).collect();
-    Ok(Planned { plan, dims })
+    Ok(Planned { plan, dims, mirrored })
+}
+
+/// What a component has transposed in others of these models, as the import found it.
+fn mirrored_in(component: &Component, graph: &str, models: &[String]) -> Vec<Mirrored> {
+    let mut found: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
+    for transposed in component.transposed.iter().filter(|t| models.contains(&t.model)) {
+        let weight = component.graph.weights.iter().find(|weight| weight.id == transposed.weight);
+        let (weights, bytes) = found.entry(&transposed.model).or_default();
+        *weights += 1;
+        *bytes += weight.map_or(0, |weight| weight.bytes);
+    }
+    let of = |(other, (weights, bytes)): (&str, (usize, u64))| {
+        let (graph, other) = (graph.to_owned(), other.to_owned());
+        Mirrored { graph, other, weights, bytes }
+    };
+    found.into_iter().map(of).collect()
 }
 
 /// A model of one component goes by its own name.

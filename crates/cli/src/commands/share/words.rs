@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use holdfast_graph::share::{Route, Segment, SegmentKind, SharePlan};
 
 use super::in_common::{Group, InCommon};
+use super::planning::Mirrored;
 use crate::args::ShareTarget;
 use crate::output::{bytes, count, plural};
 
@@ -43,6 +44,22 @@ pub(super) fn lines(
         lines.push(format!(
             "  {model} and {other} part at {}: {}",
             difference.node, difference.reason
+        ));
+    }
+    lines
+}
+
+/// What is the same but for its order, and so not the same to an engine.
+pub(super) fn mirrored(mirrored: &[Mirrored]) -> Vec<String> {
+    if mirrored.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![String::new(), "the same numbers transposed, held by each".to_owned()];
+    for Mirrored { graph, other, weights, bytes: size } in mirrored {
+        let weights = plural(*weights, "weight");
+        lines.push(format!(
+            "  {graph} has {weights} of {other} the other way round, {}",
+            bytes(*size)
         ));
     }
     lines

@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdfast_devices::SegmentId;
 use tokio::time::Instant;
 
-use super::{Health, Held, Loading, Member, SESSION_BYTES};
+use super::{Health, Held, KindId, Loading, Member, SESSION_BYTES};
 use crate::route::{Prepared, lifted_bytes};
 use crate::scheduler::load::LetGo;
 
@@ -70,7 +70,7 @@ impl Member {
     pub(crate) fn begin_load(
         &mut self,
         model: &Arc<Prepared>,
-        retired: &HashSet<SegmentId>,
+        retired: &HashSet<(KindId, SegmentId)>,
         waits: impl Fn(&SegmentId) -> bool,
         now: Instant,
     ) -> (usize, LetGo) {
@@ -87,7 +87,7 @@ impl Member {
     /// Lets go of models that have had their day, if it can be done now.
     pub(crate) fn begin_tidying(
         &mut self,
-        retired: &HashSet<SegmentId>,
+        retired: &HashSet<(KindId, SegmentId)>,
         waits: impl Fn(&SegmentId) -> bool,
         now: Instant,
     ) -> Option<(usize, LetGo)> {
@@ -105,13 +105,12 @@ impl Member {
     /// Those of these models that nobody uses or waits for.
     fn idle(
         &self,
-        retired: &HashSet<SegmentId>,
+        retired: &HashSet<(KindId, SegmentId)>,
         waits: impl Fn(&SegmentId) -> bool,
     ) -> Vec<SegmentId> {
-        let loaded = self
-            .loaded
-            .iter()
-            .filter(|(id, held)| retired.contains(id) && held.in_use == 0 && !waits(id));
+        let is_retired = |id: &SegmentId| retired.contains(&(self.kind_id, *id));
+        let loaded = self.loaded.iter();
+        let loaded = loaded.filter(|(id, held)| is_retired(id) && held.in_use == 0 && !waits(id));
         loaded.map(|(id, _)| *id).collect()
     }
 
