@@ -13,14 +13,6 @@ use super::timeouts::LONGEST;
 use super::underway::Underway;
 use crate::error::{DeviceError, ErrorKind};
 
-/// When a request has to be answered.
-pub(super) enum Limit {
-    /// When it and those before it have had their time.
-    Patience,
-    /// After so long.
-    Deadline(Duration),
-}
-
 impl Lane {
     /// Asks, and waits as long as there is progress within `patience`, besides the time of those
     /// that wait already.
@@ -32,25 +24,26 @@ impl Lane {
         patience: Duration,
         effect: Effect,
     ) -> Result<Answer, DeviceError> {
-        let mut asked = self.post(operation, message, body, patience, Limit::Patience, effect)?;
+        let mut asked = self.post(operation, message, body, patience, None, effect)?;
         self.finish(&mut asked).await
     }
 
-    /// Asks for a run, which ends at a fixed time and can be cancelled by its name.
+    /// Asks for a run, for which nobody waits longer than until its deadline, and which can be
+    /// cancelled by its name.
     pub(super) async fn ask_run(
         &self,
         underway: &Underway<'_>,
         message: impl FnOnce(u64) -> ToLane,
         body: Vec<Bytes>,
         patience: Duration,
-        limit: Limit,
+        deadline: Option<Duration>,
         effect: Effect,
     ) -> Result<Answer, DeviceError> {
-        if matches!(limit, Limit::Deadline(deadline) if deadline.is_zero()) {
+        if deadline.is_some_and(|deadline| deadline.is_zero()) {
             return Err(given_up(ErrorKind::Timeout));
         }
         let mut asked =
-            underway.ask(|| self.post("run", message, body, patience, limit, effect))?;
+            underway.ask(|| self.post("run", message, body, patience, deadline, effect))?;
         self.finish(&mut asked).await
     }
 
@@ -74,7 +67,7 @@ impl Lane {
         message: impl FnOnce(u64) -> ToLane,
         body: Vec<Bytes>,
         patience: Duration,
-        limit: Limit,
+        deadline: Option<Duration>,
         effect: Effect,
     ) -> Result<Asked<'_>, DeviceError> {
         let mut state = self.state();
@@ -89,11 +82,10 @@ impl Lane {
         let (answer, answered) = oneshot::channel();
         let now = Instant::now();
         let (progress, progressed) = watch::channel((now, None));
-        let timeout = match limit {
-            Limit::Patience => patience.saturating_add(state.wait()),
-            Limit::Deadline(deadline) => deadline,
-        }
-        .min(LONGEST);
+        // However long the caller would wait: a lane that hangs is found out by its own measure, while
+        // there is time left to go elsewhere.
+        let timeout = patience.saturating_add(state.wait()).min(LONGEST);
+        let timeout = deadline.map_or(timeout, |deadline| deadline.min(timeout));
         let pending = Pending {
             message: message(request),
             body,

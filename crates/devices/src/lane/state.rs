@@ -93,7 +93,8 @@ impl Pending {
         let mut message = self.message.clone();
         if let ToLane::Run { deadline_ms, .. } = &mut message {
             let left = self.deadline.saturating_duration_since(Instant::now());
-            *deadline_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
+            // Rounded up: a lane that ended it before its time would count as one that hung.
+            *deadline_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
         }
         message
     }

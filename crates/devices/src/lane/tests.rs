@@ -1,9 +1,21 @@
 //! Lanes against a scripted browser. The real one is in the server's tests.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_graph::Digest;
+use holdfast_models::Store;
 use holdfast_wire::{
     Backend, BrowserInfo, Hello, MachineInfo, PROTOCOL_VERSION, PowerInfo, StorageInfo,
     StorageKind, WasmInfo, WebGpuInfo, WebNnInfo,
 };
+
+use super::state::LoadedSegment;
+use super::{Lane, LaneOptions};
+use crate::device::Device;
+use crate::error::ErrorKind;
+use crate::program::{Program, RequestId, Step};
+use crate::segment::{ModelKind, SegmentId};
 
 pub(super) fn hello(backend: Backend) -> Hello {
     Hello {
@@ -26,4 +38,56 @@ pub(super) fn hello(backend: Backend) -> Hello {
         power: PowerInfo::FULL,
         resume: None,
     }
+}
+
+/// A lane that was not heard of yet, with a segment that takes and gives nothing.
+pub(super) fn lane(folder: &std::path::Path, options: LaneOptions) -> Lane {
+    let store = Arc::new(Store::open(folder).unwrap());
+    let [name, session, key] = ["scripted", "session", "key"].map(str::to_owned);
+    let lane = Lane::new(name, session, key, hello(Backend::Wasm), store, options);
+    let segment = LoadedSegment {
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        blobs: Vec::new(),
+        kind: ModelKind::Other,
+        placement: None,
+        slowest: None,
+    };
+    lane.state().segments.insert(segment_id(), segment);
+    lane
+}
+
+fn segment_id() -> SegmentId {
+    SegmentId(Digest::of(b"segment"))
+}
+
+/// A program that runs the segment once.
+pub(super) fn program(deadline: Option<Duration>) -> Program {
+    let step = Step { segment: segment_id(), inputs: Vec::new(), outputs: Vec::new() };
+    Program { request: RequestId("it".to_owned()), deadline, steps: vec![step] }
+}
+
+/// Runs the program on a lane that does not answer, and expects it to be given up after so many
+/// seconds.
+async fn check_hang(deadline: Option<u64>, after: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let lane = lane(folder.path(), LaneOptions::default());
+    let since = tokio::time::Instant::now();
+    let error = lane.run(program(deadline.map(Duration::from_secs))).await.unwrap_err();
+    assert_eq!((error.kind(), since.elapsed().as_secs()), (ErrorKind::Timeout, after));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hang_is_noticed_by_the_lanes_own_measure() {
+    check_hang(None, 60).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hang_is_noticed_however_late_the_deadline_is() {
+    check_hang(Some(3600), 60).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_that_is_nearer_ends_a_run() {
+    check_hang(Some(7), 7).await;
 }

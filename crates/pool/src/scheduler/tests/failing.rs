@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{loads, runs, together};
 use crate::choice::{Choice, Choices};
-use crate::request::RunError;
+use crate::request::{Request, RunError};
 use crate::scripted::{CHOICE, Deed, Scene, Scripted, is_right, request};
 
 #[tokio::test(start_paused = true)]
@@ -314,6 +314,48 @@ async fn a_request_that_lost_its_device_goes_on_to_its_next_choice_at_once() {
     assert_eq!((answer.outcome.device.name.as_str(), answer.failed_on.len()), ("other", 1));
     assert_eq!(answer.passed_over.len(), 1);
     assert!(since.elapsed().is_zero(), "{:?}", since.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_time_left_goes_on_when_a_device_takes_too_long() {
+    let device = Scripted::new("a").runs([Deed::Fail(ErrorKind::Timeout)]);
+    let scene = Scene::new(&[&device]);
+    let mut asked = request(1, 1.0);
+    asked.deadline = Some(Duration::from_secs(60));
+    let (since, answer) = (Instant::now(), scene.run(&asked).await.unwrap());
+    assert!(is_right(&answer, 1.0));
+    // It is blamed, and so left alone for a while.
+    assert_eq!((answer.failed_on.len(), since.elapsed().as_millis()), (1, 100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_time_left_goes_on_when_a_batch_takes_too_long() {
+    let device = Scripted::new("a");
+    let scene = Scene::with(&[&device], 4, u64::MAX);
+    together(&scene, 0..4).await;
+    let device = device.runs([Deed::Fail(ErrorKind::Timeout)]);
+    scene.attach(&Scripted::new("other"), 1);
+    let late =
+        |value: u8| Request { deadline: Some(Duration::from_secs(60)), ..request(1, value.into()) };
+    let requests: Vec<_> = (4..8).map(late).collect();
+    let hold = scene.scheduler.hold();
+    let all = join_all(requests.iter().map(|request| scene.run(request)));
+    let (answers, ()) = tokio::join!(all, async { drop(hold) });
+    for (value, answer) in (4u8..8).zip(answers) {
+        assert!(is_right(&answer.unwrap(), value.into()));
+    }
+    assert_eq!(runs(&device).last().unwrap(), "[4.0, 5.0, 6.0, 7.0]", "the batch was lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_device_is_to_blame_for_a_caller_without_time() {
+    let device = Scripted::with("a", true, Duration::from_millis(9));
+    let scene = Scene::new(&[&device.runs([Deed::Fail(ErrorKind::Timeout)])]);
+    let mut asked = request(1, 1.0);
+    asked.deadline = Some(Duration::from_millis(5));
+    let error = scene.run(&asked).await.unwrap_err();
+    assert!(matches!(&error, RunError::Device(error) if error.kind() == ErrorKind::Timeout));
+    assert_eq!(scene.scheduler.state().account.failovers, 0);
 }
 
 #[tokio::test(start_paused = true)]
