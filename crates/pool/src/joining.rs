@@ -1,6 +1,6 @@
 //! Lanes that take part: each is measured before it takes work.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use holdfast_devices::lane::{Lane, Lanes};
 use holdfast_wire::Backend;
 
 use crate::choice::Choice;
+use crate::measurements::Measurements;
 use crate::pool::{PoolOptions, explain, lock};
 use crate::scheduler::Scheduler;
 use crate::scheduler::member::MemberOptions;
@@ -24,20 +25,21 @@ pub(crate) struct Joining {
     calibrating: tokio::sync::Mutex<()>,
     /// Backends that somebody wants; lanes on others are left alone until somebody does.
     wanted: Mutex<HashSet<Backend>>,
-    /// What became of the measurements of lanes that are there, by their names.
-    failed: Mutex<HashMap<String, Vec<String>>>,
+    pub(crate) measurements: Arc<Measurements>,
 }
-
-/// How often a lane is measured that fails at it. An engine may be lost then as at any other time.
-pub(crate) const MEASUREMENTS: usize = 3;
 
 /// How long one that failed is left alone, unless somebody needs it.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl Joining {
-    pub(crate) fn new(lanes: Arc<Lanes>, scheduler: Scheduler, options: PoolOptions) -> Joining {
-        let (calibrating, wanted, failed) = Default::default();
-        Joining { lanes, scheduler, options, calibrating, wanted, failed }
+    pub(crate) fn new(
+        lanes: Arc<Lanes>,
+        scheduler: Scheduler,
+        measurements: Arc<Measurements>,
+        options: PoolOptions,
+    ) -> Joining {
+        let (calibrating, wanted) = Default::default();
+        Joining { lanes, scheduler, options, calibrating, wanted, measurements }
     }
 
     /// Measures a lane, if that was not done yet, and lets it take work.
@@ -65,26 +67,20 @@ impl Joining {
 
     /// Measures a lane, unless it has failed at that too often.
     async fn measure(&self, lane: &Lane) -> Result<(), String> {
-        let name = lane.info().name.clone();
-        if let Some(reasons) = lock(&self.failed).get(&name)
-            && reasons.len() >= MEASUREMENTS
-        {
-            return Err(reasons.join("; "));
+        if let Some(reasons) = self.measurements.given_up(lane) {
+            return Err(reasons);
         }
+        let name = lane.info().name.clone();
         (self.options.progress)(&format!("measuring {name}"));
         let Err(error) = lane.calibrate().await else { return Ok(()) };
         let reason = format!("{name} failed its first measurement: {}", explain(&error));
-        let there = self.lanes.all();
-        let mut failed = lock(&self.failed);
-        failed.retain(|name, _| there.iter().any(|lane| lane.info().name == *name));
-        failed.entry(name).or_default().push(reason.clone());
+        self.measurements.failed(lane, &reason, &self.lanes);
         Err(reason)
     }
 
     /// Whether a lane that was not taken in may be another time.
     fn may_come(&self, lane: &Lane) -> bool {
-        let failed = lock(&self.failed);
-        failed.get(&lane.info().name).is_none_or(|reasons| reasons.len() < MEASUREMENTS)
+        self.measurements.given_up(lane).is_none()
     }
 
     /// From now on takes in every lane on a backend as it joins.
@@ -132,6 +128,8 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
+    use crate::fleet::there;
+    use crate::measurements::MEASUREMENTS;
 
     fn hello() -> Hello {
         let nothing = || "scripted".to_owned();
@@ -193,14 +191,45 @@ mod tests {
         count
     }
 
+    fn joining(folder: &std::path::Path) -> (Arc<Lanes>, Arc<Joining>) {
+        let store = Arc::new(Store::open(folder).unwrap());
+        let lanes = Arc::new(Lanes::new(store, LaneOptions::default()));
+        let scheduler = Scheduler::new(1, Arc::new(|_| ()));
+        let (measurements, options) = (Arc::default(), PoolOptions::default());
+        (lanes.clone(), Arc::new(Joining::new(lanes, scheduler, measurements, options)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_that_fails_its_measurement_is_in_nobodys_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let (lanes, joining) = joining(folder.path());
+        let there = |backend| {
+            let lane = there(&lanes, &joining.scheduler, &joining.measurements, backend);
+            lane.map(|lane| lane.info().name.clone())
+        };
+        let useless = || joining.measurements.useless(&lanes.all(), Backend::Wasm);
+        let mut names = Vec::new();
+        for count in 1..=2 {
+            join_broken(&lanes);
+            lanes.wait_for(|lane| lane.is_connected() && lanes.all().len() == count).await;
+            names = lanes.all().iter().map(|lane| lane.info().name.clone()).collect();
+        }
+        assert_eq!((there(Backend::Webgpu), there(Backend::Wasm)), (None, names.first().cloned()));
+        // The one that failed less often comes first, and in the end none is left.
+        for expected in [1, 0, 1, 0, 1] {
+            joining.take_in(&lanes.all()[1 - expected]).await.unwrap_err();
+            assert_eq!((there(Backend::Wasm).as_ref(), useless()), (Some(&names[expected]), None));
+        }
+        joining.take_in(&lanes.all()[1]).await.unwrap_err();
+        assert_eq!(there(Backend::Wasm), None);
+        assert!(useless().unwrap().contains("it was told to fail"));
+        assert_eq!(joining.measurements.useless(&lanes.all(), Backend::Webgpu), None);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_lane_that_fails_its_measurement_has_three_tries() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Arc::new(Store::open(folder.path()).unwrap());
-        let lanes = Arc::new(Lanes::new(store, LaneOptions::default()));
-        let scheduler = Scheduler::new(1, Arc::new(|_| ()));
-        let joining =
-            Arc::new(Joining::new(lanes.clone(), scheduler.clone(), PoolOptions::default()));
+        let (lanes, joining) = joining(folder.path());
         let mut loads = join_broken(&lanes);
         let lane = lanes.wait_for(|lane| lane.is_connected()).await;
         let error = joining.take_in(&lane).await.unwrap_err();

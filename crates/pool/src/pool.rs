@@ -22,8 +22,9 @@ use crate::batch::Inputs;
 use crate::carry::{Patience, Ways, carry};
 use crate::choice::Choice;
 use crate::fleet::{BrowserOptions, Fleet, missing, there};
-use crate::joining::{Joining, MEASUREMENTS};
+use crate::joining::Joining;
 use crate::ledger::{self, Known, Ledger, LedgerOptions, Sighting};
+use crate::measurements::{MEASUREMENTS, Measurements};
 use crate::metrics::Metrics;
 use crate::play::Plays;
 use crate::prepare::{Preparer, Unprepared};
@@ -165,12 +166,19 @@ impl Pool {
         };
         scheduler.attach(Arc::new(engine.clone()), member);
         let lanes = Arc::new(Lanes::new(store.clone(), options.lanes.clone()));
+        let measurements = Arc::new(Measurements::default());
         let fleet = options.browser.clone().map(|browser| {
-            Fleet::new(browser, lanes.clone(), scheduler.clone(), options.progress.clone())
+            let (lanes, scheduler) = (lanes.clone(), scheduler.clone());
+            Fleet::new(browser, lanes, scheduler, measurements.clone(), options.progress.clone())
         });
         Ok(Pool {
             fleet,
-            joining: Arc::new(Joining::new(lanes, scheduler.clone(), options.clone())),
+            joining: Arc::new(Joining::new(
+                lanes,
+                scheduler.clone(),
+                measurements,
+                options.clone(),
+            )),
             preparer: Preparer::new(engine.clone(), store.clone()),
             ledger: Ledger::new(
                 store.clone(),
@@ -336,23 +344,30 @@ impl Pool {
 
     async fn lane_with(&self, backend: Backend, patience: Patience) -> Result<Lane, String> {
         let mut failed = Vec::new();
+        let measurements = &self.joining.measurements;
+        let others = self.lanes().all().iter().filter(|lane| lane.backend() == backend).count();
+        // Each that is there may fail once, and what comes in their place as often as any.
+        let tries = others + MEASUREMENTS;
         loop {
             // Whoever saw one fail has lost a device as well.
             let patience = if failed.is_empty() { patience } else { Patience::Bereft };
-            let lane = match (there(self.lanes(), &self.scheduler, backend), &self.fleet) {
+            let there = there(self.lanes(), &self.scheduler, measurements, backend);
+            let lane = match (there, &self.fleet) {
                 (Some(lane), _) => lane,
                 (None, Some(fleet)) => fleet.lane(backend, patience).await?,
                 (None, None) => {
-                    let told = self.lanes().all().iter().find_map(|lane| missing(lane, backend));
+                    let lanes = self.lanes().all();
+                    let told = measurements.useless(&lanes, backend).or(failed.pop());
+                    let told = told.or_else(|| lanes.iter().find_map(|l| missing(l, backend)));
                     let nobody = || format!("no browser with {} has joined", backend.name());
-                    return Err(failed.pop().or(told).unwrap_or_else(nobody));
+                    return Err(told.unwrap_or_else(nobody));
                 }
             };
             match self.joining.take_in(&lane).await {
                 Ok(()) => return Ok(lane),
                 Err(reason) => failed.push(reason),
             }
-            if failed.len() >= MEASUREMENTS {
+            if failed.len() >= tries {
                 return Err(failed.join("; "));
             }
         }
@@ -465,9 +480,9 @@ impl Ways for Pool {
         match wanted.choice {
             Choice::Cpu => Ok(()),
             Choice::Lane(backend) => {
-                let lane = self.lane_with(backend, patience).await?;
-                // Others that are there, or come, take part as well.
+                // All that are there, or come, take part, whatever is wrong with the first of them.
                 self.joining.want(backend);
+                let lane = self.lane_with(backend, patience).await?;
                 let info = lane.info();
                 if wanted.accelerated && !info.accelerated {
                     return Err(format!("{} is no accelerator", info.adapter));

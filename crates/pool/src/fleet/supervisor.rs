@@ -52,7 +52,7 @@ impl Tasks {
     fn act(&mut self, shared: &Arc<Shared>) -> bool {
         let mut state = shared.state();
         let Some(door) = state.door.clone().filter(|_| !state.closed) else { return false };
-        match decide(&state.picture(&shared.options, &shared.scheduler, &shared.lanes)) {
+        match decide(&shared.picture(&state)) {
             Decision::Nothing => false,
             Decision::Close(id, why) => {
                 state.set(id, BrowserState::Draining);
