@@ -28,6 +28,10 @@ pub(crate) struct Joining {
     pub(crate) measurements: Arc<Measurements>,
 }
 
+/// How long a measurement may take, which the other lanes that joined wait for. It is over within
+/// seconds, but for a slow line.
+const MEASUREMENT_LIMIT: Duration = Duration::from_secs(60);
+
 /// How long one that failed is left alone, unless somebody needs it.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -44,9 +48,10 @@ impl Joining {
 
     /// Measures a lane, if that was not done yet, and lets it take work.
     pub(crate) async fn take_in(&self, lane: &Lane) -> Result<(), String> {
-        {
+        // Nobody waits for the measurement of another lane who needs none.
+        if !is_measured(lane) {
             let _one_at_a_time = self.calibrating.lock().await;
-            if lane.info().calibration.is_none() {
+            if !is_measured(lane) {
                 self.measure(lane).await?;
             }
         }
@@ -72,8 +77,12 @@ impl Joining {
         }
         let name = lane.info().name.clone();
         (self.options.progress)(&format!("measuring {name}"));
-        let Err(error) = lane.calibrate().await else { return Ok(()) };
-        let reason = format!("{name} failed its first measurement: {}", explain(&error));
+        let why = match tokio::time::timeout(MEASUREMENT_LIMIT, lane.calibrate()).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => explain(&error),
+            Err(_) => format!("it took more than {} s", MEASUREMENT_LIMIT.as_secs()),
+        };
+        let reason = format!("{name} failed its first measurement: {why}");
         self.measurements.failed(lane, &reason, &self.lanes);
         Err(reason)
     }
@@ -89,6 +98,10 @@ impl Joining {
             tokio::spawn(take_in_all(Arc::downgrade(self), backend));
         }
     }
+}
+
+fn is_measured(lane: &Lane) -> bool {
+    lane.info().calibration.is_some()
 }
 
 /// Takes in what joins, for as long as the pool is there.
@@ -119,7 +132,7 @@ async fn take_in_all(joining: Weak<Joining>, backend: Backend) {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use holdfast_devices::lane::{LaneOptions, Link};
+    use holdfast_devices::lane::{LaneOptions, Link, Timeouts};
     use holdfast_models::Store;
     use holdfast_wire::{
         Assembler, BrowserInfo, ErrorKind, FromLane, Hello, MachineInfo, PROTOCOL_VERSION,
@@ -157,6 +170,11 @@ mod tests {
 
     /// Joins with a lane that fails at all that it is asked, and counts what it is to load.
     fn join_broken(lanes: &Arc<Lanes>) -> tokio::sync::watch::Receiver<usize> {
+        join(lanes, true)
+    }
+
+    /// Joins with a lane that fails at all that it is asked, or answers nothing.
+    fn join(lanes: &Arc<Lanes>, fails: bool) -> tokio::sync::watch::Receiver<usize> {
         let (to_lane, mut heard) = mpsc::channel::<Bytes>(64);
         let (said, from_lane) = mpsc::channel(64);
         let link = Link { frame_bytes: 1 << 20, outgoing: to_lane, incoming: from_lane };
@@ -184,6 +202,9 @@ mod tests {
                     }
                     _ => continue,
                 };
+                if !fails {
+                    continue;
+                }
                 let (kind, message) = (ErrorKind::Device, "it was told to fail".to_owned());
                 say(FromLane::Error { request: Some(request), kind, message }).await;
             }
@@ -193,7 +214,10 @@ mod tests {
 
     fn joining(folder: &std::path::Path) -> (Arc<Lanes>, Arc<Joining>) {
         let store = Arc::new(Store::open(folder).unwrap());
-        let lanes = Arc::new(Lanes::new(store, LaneOptions::default()));
+        // By its own measure, a lane may take for ever.
+        let timeouts = Timeouts { load: Duration::from_secs(3600), ..Timeouts::default() };
+        let options = LaneOptions { timeouts, ..LaneOptions::default() };
+        let lanes = Arc::new(Lanes::new(store, options));
         let scheduler = Scheduler::new(1, Arc::new(|_| ()));
         let (measurements, options) = (Arc::default(), PoolOptions::default());
         (lanes.clone(), Arc::new(Joining::new(lanes, scheduler, measurements, options)))
@@ -224,6 +248,19 @@ mod tests {
         assert_eq!(there(Backend::Wasm), None);
         assert!(useless().unwrap().contains("it was told to fail"));
         assert_eq!(joining.measurements.useless(&lanes.all(), Backend::Webgpu), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_measurement_has_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let (lanes, joining) = joining(folder.path());
+        join(&lanes, false);
+        let lane = lanes.wait_for(|lane| lane.is_connected()).await;
+        let since = tokio::time::Instant::now();
+        let error = joining.take_in(&lane).await.unwrap_err();
+        assert!(error.contains("it took more than 60 s"), "{error}");
+        assert_eq!(since.elapsed(), MEASUREMENT_LIMIT);
+        assert_eq!(joining.measurements.failures(&lane), 1);
     }
 
     #[tokio::test(start_paused = true)]
