@@ -400,7 +400,7 @@ impl Scene {
         let state = self.scheduler.state();
         state.queue.is_empty()
             && state.members.values().all(|member| {
-                member.in_flight == 0 && member.loaded.values().all(|held| held.in_use == 0)
+                member.in_flight() == 0 && member.loaded.values().all(|held| held.in_use == 0)
             })
     }
 }

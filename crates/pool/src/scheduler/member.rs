@@ -2,7 +2,7 @@
 
 mod room;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,7 +121,8 @@ pub(crate) struct Member {
     pub(crate) losses: u64,
     /// What it is computing that other requests may need, by how many programs.
     computing: HashMap<Digest, usize>,
-    pub(crate) in_flight: usize,
+    /// Since when the slots are taken that are, by their numbers.
+    running: BTreeMap<u64, Instant>,
     pub(crate) loaded: HashMap<SegmentId, Held>,
     pub(crate) loading: Option<Loading>,
     pub(crate) health: Health,
@@ -184,7 +185,7 @@ impl Member {
             device,
             info,
             options,
-            in_flight: 0,
+            running: BTreeMap::new(),
             loaded: HashMap::new(),
             loading: None,
             failures: 0,
@@ -253,9 +254,20 @@ impl Member {
         self.serves(wanted) && (wanted.kind.is_some() || model.may_run_on(&self.kind))
     }
 
+    /// How many programs it has.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.running.len()
+    }
+
+    /// In how long it takes work again; `None` if it cannot be heard.
+    fn ready_in(&self, now: Instant) -> Option<Duration> {
+        let pause = self.paused_until.map(|until| until.saturating_duration_since(now));
+        (self.health == Health::Ready).then_some(pause.unwrap_or_default())
+    }
+
     /// Whether it can take work right now.
     pub(crate) fn is_free(&self, now: Instant) -> bool {
-        self.in_flight < self.slots()
+        self.in_flight() < self.slots()
             && !self.withdrawn
             && self.health == Health::Ready
             && self.paused_until.is_none_or(|until| until <= now)
@@ -285,7 +297,10 @@ impl Member {
             load,
             run: self.expected_run(model, values),
             free: self.is_free(now),
-            in_flight: self.in_flight,
+            ready_in: self.ready_in(now),
+            in_flight: self.in_flight(),
+            // The numbers of slots only grow.
+            oldest: self.running.values().next().map_or(Duration::ZERO, |since| now - *since),
             parallel: self.options.parallel,
             share: self.share,
             favoured: favours(model.kind, self.options.browser.as_deref()),
@@ -310,14 +325,14 @@ impl Member {
         self.failures = 0;
     }
 
-    /// Takes a slot for a model that is loaded.
-    pub(crate) fn take(&mut self, segment: &SegmentId, now: Instant) -> Option<&Held> {
+    /// Takes a slot, by its number, for a model that is loaded.
+    pub(crate) fn take(&mut self, segment: &SegmentId, slot: u64, now: Instant) -> Option<&Held> {
         let held = self.loaded.get_mut(segment)?;
         self.used_at = now;
         self.uses += 1;
         held.used = self.uses;
         held.in_use += 1;
-        self.in_flight += 1;
+        self.running.insert(slot, now);
         Some(held)
     }
 
@@ -367,7 +382,7 @@ impl Member {
 
     /// Gives a slot back.
     pub(crate) fn give_back(&mut self, granted: &Granted, used: &Used, now: Instant) {
-        self.in_flight = self.in_flight.saturating_sub(1);
+        self.running.remove(&granted.number);
         self.used_at = now;
         self.disengage(granted);
         let id = &granted.model.id;

@@ -353,10 +353,10 @@ impl State {
         values: Option<Arc<Values>>,
         now: Instant,
     ) -> Option<Granted> {
-        let first = self.members.values().all(|member| member.in_flight == 0);
+        let first = self.members.values().all(|member| member.in_flight() == 0);
         let member = self.members.get_mut(&id)?;
         let (device, steady) = (member.device.clone(), member.options.steady);
-        let held = member.take(route, now)?;
+        let held = member.take(route, self.granted + 1, now)?;
         self.granted += 1;
         let (model, loaded, loaded_at) = (held.model.clone(), held.loaded.clone(), held.at);
         let there = values.as_ref().map(|values| member.engage(&model, values, now));

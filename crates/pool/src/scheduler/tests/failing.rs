@@ -348,6 +348,29 @@ async fn who_has_time_left_goes_on_when_a_batch_takes_too_long() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_device_that_hangs_or_is_away_while_another_is_free() {
+    for is_away in [false, true] {
+        let device = Scripted::new("a");
+        let scene = Scene::new(&[&device]);
+        scene.run(&request(1, 0.0)).await.unwrap();
+        let device = device.runs([Deed::Hang]);
+        let (hung, asked) = (request(1, 1.0), request(1, 2.0));
+        let others = async {
+            scene.queued(0).await;
+            let _ = is_away.then(|| device.clone().away());
+            scene.attach(&Scripted::new("b"), 1);
+            let answer = tokio::time::timeout(Duration::from_secs(1), scene.run(&asked)).await;
+            assert_eq!(answer.unwrap().unwrap().outcome.device.name, "b");
+        };
+        tokio::select! {
+            biased;
+            _ = scene.run(&hung) => panic!("it hangs"),
+            () = others => {}
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_device_is_to_blame_for_a_caller_without_time() {
     let device = Scripted::with("a", true, Duration::from_millis(9));
     let scene = Scene::new(&[&device.runs([Deed::Fail(ErrorKind::Timeout)])]);
