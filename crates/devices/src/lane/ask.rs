@@ -8,6 +8,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::Lane;
 use super::effect::Effect;
+use super::outbox::lets_go;
 use super::state::{Answer, Connection, Pending, Progress};
 use super::timeouts::LONGEST;
 use super::underway::Underway;
@@ -51,9 +52,10 @@ impl Lane {
     pub(super) fn give_up(&self, request: u64, kind: ErrorKind) -> bool {
         let mut state = self.state();
         let Some(pending) = state.pending.remove(&request) else { return false };
-        state.abandoned.insert(request, pending.effect);
-        // Numbers always fit.
-        let _ = state.outbox.push_control(&ToLane::Cancel { request });
+        // What lets something go is done in any case: nobody else would.
+        if !lets_go(&pending.message) && !state.outbox.take_back(request) {
+            state.abandoned.insert(request, pending.effect);
+        }
         drop(state);
         self.shared.outgoing.notify_one();
         let _ = pending.answer.send(Err(given_up(kind)));
@@ -99,7 +101,7 @@ impl Lane {
         let too_long = |e| DeviceError::caused(ErrorKind::Caller, "the request is too large", e);
         let (message, body) = (pending.message_now(), &pending.body);
         if state.is_up() {
-            state.outbox.push_request(&message, body).map_err(too_long)?;
+            state.outbox.push_request(request, &message, body).map_err(too_long)?;
         } else {
             // It is sent when the lane is back, and who is at fault should hear of it now.
             split(0, &message, body).map_err(too_long)?;

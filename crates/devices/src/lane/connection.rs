@@ -165,11 +165,13 @@ impl Lane {
             .pending
             .iter()
             .filter(|(request, _)| !known.contains(request))
-            .map(|(_, pending)| (pending.message_now(), pending.body.clone()))
+            .map(|(request, pending)| (*request, pending.message_now(), pending.body.clone()))
             .collect();
-        for (message, body) in again {
-            let _ = state.outbox.push_request(&message, &body);
+        for (request, message, body) in again {
+            let _ = state.outbox.push_request(request, &message, &body);
         }
+        // What the lane does not know of it will not do.
+        state.abandoned.retain(|request, _| known.contains(request));
         drop(state);
         shared.outgoing.notify_one();
         if resume.is_some() {

@@ -141,6 +141,6 @@ impl State {
         let request = self.next_request;
         self.next_request += 1;
         // A name always fits.
-        let _ = self.outbox.push_request(&message(request), &[]);
+        let _ = self.outbox.push_request(request, &message(request), &[]);
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use holdfast_graph::Digest;
 use holdfast_models::Store;
 use holdfast_wire::{
-    Backend, BrowserInfo, Hello, MachineInfo, PROTOCOL_VERSION, PowerInfo, StorageInfo,
-    StorageKind, WasmInfo, WebGpuInfo, WebNnInfo,
+    Assembler, Backend, BrowserInfo, Hello, MachineInfo, PROTOCOL_VERSION, PowerInfo, Resume,
+    StorageInfo, StorageKind, ToLane, WasmInfo, WebGpuInfo, WebNnInfo,
 };
 
 use super::state::LoadedSegment;
@@ -90,4 +90,64 @@ async fn a_hang_is_noticed_however_late_the_deadline_is() {
 #[tokio::test(start_paused = true)]
 async fn a_deadline_that_is_nearer_ends_a_run() {
     check_hang(Some(7), 7).await;
+}
+
+/// Connects a lane that knows of these requests, as far as this side can tell.
+fn connect(lane: &Lane, requests: Vec<u64>) {
+    lane.open(Some(&Resume { session: "session".into(), requests }), 1 << 20);
+}
+
+/// What goes out to a lane, but for the greeting.
+fn sent(lane: &Lane) -> Vec<ToLane> {
+    let mut assembler = Assembler::<ToLane>::default();
+    let frames = std::iter::from_fn(|| lane.state().outbox.next_frame());
+    let messages = frames.flatten().filter_map(|bytes| assembler.push(bytes).unwrap());
+    messages.map(|(message, _)| message).filter(|m| !matches!(m, ToLane::Welcome(_))).collect()
+}
+
+/// Asks, and leaves before there is an answer.
+async fn and_leave<T>(asked: impl Future<Output = T>) {
+    assert!(tokio::time::timeout(Duration::from_millis(1), asked).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_up_before_it_was_sent_is_never_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let lane = lane(folder.path(), LaneOptions::default());
+    connect(&lane, vec![]);
+    and_leave(lane.run(program(None))).await;
+    assert_eq!((sent(&lane), lane.state().abandoned.len()), (vec![], 0));
+    // One that was is cancelled.
+    let leave = async {
+        tokio::task::yield_now().await;
+        sent(&lane)
+    };
+    tokio::select! {
+        biased;
+        _ = lane.run(program(None)) => panic!("nobody answers"),
+        sent = leave => assert!(matches!(sent[..], [ToLane::Run { request: 2, .. }]), "{sent:?}"),
+    }
+    assert_eq!(sent(&lane), [ToLane::Cancel { request: 2 }]);
+    assert_eq!(lane.state().abandoned.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_that_comes_back_owes_only_what_it_knows() {
+    let folder = tempfile::tempdir().unwrap();
+    let lane = lane(folder.path(), LaneOptions::default());
+    and_leave(lane.run(program(None))).await;
+    and_leave(lane.run(program(None))).await;
+    connect(&lane, vec![2]);
+    assert_eq!(sent(&lane), [ToLane::Cancel { request: 2 }]);
+    assert_eq!(lane.state().abandoned.keys().copied().collect::<Vec<_>>(), [2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lets_go_is_done_whoever_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let lane = lane(folder.path(), LaneOptions::default());
+    connect(&lane, vec![]);
+    and_leave(lane.unload(segment_id())).await;
+    let sent = sent(&lane);
+    assert!(matches!(sent[..], [ToLane::Unload { request: 1, .. }]), "{sent:?}");
 }
