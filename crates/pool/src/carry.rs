@@ -246,7 +246,7 @@ impl Carried<'_> {
         if lease.granted.loaded_at > since {
             self.scheduler.progress(&format!("running on {}", lease.granted.device.info().name));
         }
-        let result = match run_alone(&lease.granted, &self.request.inputs, left).await {
+        let result = match run_alone(&mut lease, &self.request.inputs, left).await {
             Ok((answered, mut ran)) => {
                 lease.used = Used::well(1, &mut ran);
                 Ok(answered)

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use holdfast_devices::{
-    Device, DeviceError, DeviceInfo, ErrorKind, Event, Input, Loaded, ModelKind, Outcome, Program,
-    RequestId, Returned, Segment, SegmentId, Stats, StepTiming, TensorId, Window,
+    Device, DeviceError, DeviceInfo, ErrorKind, Event, Input, KeptTensor, Loaded, ModelKind,
+    Outcome, Output, Program, RequestId, Returned, Segment, SegmentId, Stats, StepTiming, TensorId,
+    Window,
 };
 use holdfast_graph::{DataType, Digest, Dim, Tensor, Value};
 use holdfast_models::StoredGraph;
@@ -253,9 +254,15 @@ impl Device for Scripted {
         let result: Vec<f32> = values.iter().map(|value| value + 1.0 + error).collect();
         let tensor = Tensor::from_slice(tensor.dims(), &result).unwrap();
         let run = self.shared.takes.max(Duration::from_millis(1));
+        let keep = |(_, to): &(String, Output)| {
+            let id = to.kept_as()?.clone();
+            self.state().tensors.insert(id.clone(), tensor.clone());
+            Some(KeptTensor { id, dtype: tensor.dtype(), dims: tensor.dims().to_vec() })
+        };
+        let kept = step.outputs.iter().filter_map(keep).collect();
         Ok(Outcome {
+            kept,
             outputs: vec![Returned { step: 0, name: "y".to_owned(), tensor }],
-            kept: Vec::new(),
             steps: vec![StepTiming { run, readback: Duration::ZERO }],
             queued: Duration::ZERO,
             device: self.info(),
@@ -323,11 +330,11 @@ fn rows() -> Vec<Dim> {
     vec![Dim::Named("n".to_owned())]
 }
 
-fn x() -> Value {
+pub(crate) fn x() -> Value {
     Value { name: "x".to_owned(), dtype: Some(DataType::F32), dims: Some(rows()) }
 }
 
-fn y() -> Value {
+pub(crate) fn y() -> Value {
     Value { name: "y".to_owned(), dtype: Some(DataType::F32), dims: Some(rows()) }
 }
 

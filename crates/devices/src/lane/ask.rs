@@ -155,7 +155,12 @@ impl Asked<'_> {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        self.lane.give_up(self.request, ErrorKind::Cancelled);
+        let was_waiting = self.lane.give_up(self.request, ErrorKind::Cancelled);
+        // It was answered in the same moment, and nobody will ever hear the names of what it left.
+        if !was_waiting && let Ok(Ok(answer)) = self.answered.try_recv() {
+            self.lane.state().disown(answer.new);
+            self.lane.shared.outgoing.notify_one();
+        }
     }
 }
 

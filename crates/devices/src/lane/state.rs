@@ -85,6 +85,8 @@ pub(crate) struct Answer {
     pub(crate) new_weight_bytes: u64,
     /// What the lane keeps of a run.
     pub(crate) kept: Vec<KeptTensor>,
+    /// What of that it had not kept before.
+    pub(crate) new: Vec<TensorId>,
 }
 
 impl Pending {

@@ -3,18 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_graph::Digest;
+use bytes::Bytes;
+use holdfast_graph::{DataType, Digest, Dim, Value};
 use holdfast_models::Store;
 use holdfast_wire::{
-    Assembler, Backend, BrowserInfo, Hello, MachineInfo, PROTOCOL_VERSION, PowerInfo, Resume,
-    StorageInfo, StorageKind, ToLane, WasmInfo, WebGpuInfo, WebNnInfo,
+    Assembler, Backend, BrowserInfo, FromLane, Hello, KeptTensor, MachineInfo, PROTOCOL_VERSION,
+    PowerInfo, Resume, StepTiming, StorageInfo, StorageKind, ToLane, WasmInfo, WebGpuInfo,
+    WebNnInfo,
 };
 
 use super::state::LoadedSegment;
 use super::{Lane, LaneOptions};
 use crate::device::Device;
 use crate::error::ErrorKind;
-use crate::program::{Program, RequestId, Step};
+use crate::program::{Output, Program, RequestId, Step, TensorId};
 use crate::segment::{ModelKind, SegmentId};
 
 pub(super) fn hello(backend: Backend) -> Hello {
@@ -40,14 +42,15 @@ pub(super) fn hello(backend: Backend) -> Hello {
     }
 }
 
-/// A lane that was not heard of yet, with a segment that takes and gives nothing.
+/// A lane that was not heard of yet, with a segment that takes nothing and gives `y`.
 pub(super) fn lane(folder: &std::path::Path, options: LaneOptions) -> Lane {
     let store = Arc::new(Store::open(folder).unwrap());
     let [name, session, key] = ["scripted", "session", "key"].map(str::to_owned);
     let lane = Lane::new(name, session, key, hello(Backend::Wasm), store, options);
+    let y = Value { name: "y".into(), dtype: Some(DataType::F32), dims: Some(vec![Dim::Fixed(1)]) };
     let segment = LoadedSegment {
         inputs: Vec::new(),
-        outputs: Vec::new(),
+        outputs: vec![y],
         blobs: Vec::new(),
         kind: ModelKind::Other,
         placement: None,
@@ -150,4 +153,39 @@ async fn what_lets_go_is_done_whoever_left() {
     and_leave(lane.unload(segment_id())).await;
     let sent = sent(&lane);
     assert!(matches!(sent[..], [ToLane::Unload { request: 1, .. }]), "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_answer_left_that_nobody_took_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let lane = lane(folder.path(), LaneOptions::default());
+    connect(&lane, vec![]);
+    let id = TensorId("kept".into());
+    let mut keeping = program(None);
+    keeping.steps[0].outputs = vec![("y".into(), Output::Keep(id.clone()))];
+    // Whoever had it before knows its name, and still has it.
+    for had_it in [false, true] {
+        let request = lane.state().next_request;
+        if had_it {
+            lane.state().tensors.insert(id.clone(), 4);
+        }
+        {
+            let run = lane.run(keeping.clone());
+            tokio::pin!(run);
+            tokio::select! {
+                biased;
+                _ = &mut run => panic!("it is not answered"),
+                () = std::future::ready(()) => {}
+            }
+            let y = KeptTensor { tensor: id.0.clone(), dtype: "f32".into(), dims: vec![1] };
+            let steps = vec![StepTiming { run_ms: 1.0, readback_ms: 0.0 }];
+            let (outputs, kept) = (vec![], vec![y]);
+            let outcome = FromLane::Outcome { request, outputs, queued_ms: 0.0, steps, kept };
+            assert!(lane.answered(request, outcome, Bytes::new()).is_ok());
+            assert!(lane.state().tensors.contains_key(&id));
+        }
+        assert_eq!(lane.state().tensors.contains_key(&id), had_it);
+        let drops = |message: &ToLane| matches!(message, ToLane::Drop { .. });
+        assert_eq!(sent(&lane).iter().any(drops), !had_it);
+    }
 }

@@ -107,7 +107,7 @@ async fn ask(
     let mut ticket = scheduler.enqueue(wanted, order, model, inputs, None, None);
     let failed = |why: String| Failed::here(format!("a plan could not be tried: {why}"));
     match ticket.turn(None).await {
-        Some(Turn::Run(mut lease)) => match run_alone(&lease.granted, inputs, None).await {
+        Some(Turn::Run(mut lease)) => match run_alone(&mut lease, inputs, None).await {
             Ok((answered, mut ran)) => {
                 lease.used = Used::well(1, &mut ran);
                 Ok(answered.outcome.outputs)

@@ -19,7 +19,7 @@ use super::turn::{Granted, Used};
 use crate::cache::Cache;
 use crate::choice::Choice;
 use crate::placement::{Load, View};
-use crate::program::There;
+use crate::program::{Kept, There};
 use crate::route::Prepared;
 use crate::tensors::storage_of;
 use crate::values::Values;
@@ -381,7 +381,13 @@ impl Member {
     }
 
     /// Gives a slot back.
-    pub(crate) fn give_back(&mut self, granted: &Granted, used: &Used, now: Instant) {
+    pub(crate) fn give_back(
+        &mut self,
+        granted: &Granted,
+        used: &Used,
+        kept: &[Kept],
+        now: Instant,
+    ) {
         self.running.remove(&granted.number);
         self.used_at = now;
         self.disengage(granted);
@@ -392,15 +398,18 @@ impl Member {
         {
             held.in_use = held.in_use.saturating_sub(1);
         }
+        // What was lost since is not there.
+        if self.losses == granted.losses {
+            kept.iter().for_each(|kept| self.cache.add(kept, now));
+        }
         match used {
-            Used::Well { requests, steps, kept } => {
+            Used::Well { requests, steps } => {
                 self.failures = 0;
                 self.answered += *requests as u64;
                 for (segment, took) in steps {
                     let share = (*requests).max(1) as u32;
                     remember(&mut self.speeds, *segment, *took / share);
                 }
-                kept.iter().for_each(|kept| self.cache.add(kept, now));
             }
             Used::Badly(fault) => self.failed(*fault, now),
             Used::NotToSay => {}

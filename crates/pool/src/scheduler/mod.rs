@@ -28,6 +28,7 @@ use tokio::time::Instant;
 
 use crate::batch::Inputs;
 use crate::choice::Choice;
+use crate::program::Kept;
 use crate::route::Prepared;
 use crate::values::Values;
 use member::{Host, KindId, MemberId, MemberOptions};
@@ -163,8 +164,8 @@ impl Scheduler {
         (self.shared.progress)(text);
     }
 
-    pub(crate) fn release(&self, granted: &Granted, used: Used) {
-        self.change(|state| ((), state.release(granted, &used, Instant::now())));
+    pub(crate) fn release(&self, granted: &Granted, used: Used, kept: &[Kept]) {
+        self.change(|state| ((), state.release(granted, &used, kept, Instant::now())));
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

@@ -19,6 +19,7 @@ use super::turn::{Granted, Turn, Used};
 use crate::account::Account;
 use crate::choice::Choice;
 use crate::placement::{Decision, Load, View, place};
+use crate::program::Kept;
 use crate::route::Prepared;
 use crate::values::Values;
 
@@ -356,6 +357,7 @@ impl State {
         let first = self.members.values().all(|member| member.in_flight() == 0);
         let member = self.members.get_mut(&id)?;
         let (device, steady) = (member.device.clone(), member.options.steady);
+        let losses = member.losses;
         let held = member.take(route, self.granted + 1, now)?;
         self.granted += 1;
         let (model, loaded, loaded_at) = (held.model.clone(), held.loaded.clone(), held.at);
@@ -367,6 +369,7 @@ impl State {
             model,
             loaded,
             loaded_at,
+            losses,
             steady,
             at: now,
             number: self.granted,
@@ -447,10 +450,16 @@ impl State {
     }
 
     /// Gives a slot back.
-    pub(crate) fn release(&mut self, granted: &Granted, used: &Used, now: Instant) -> Vec<Action> {
+    pub(crate) fn release(
+        &mut self,
+        granted: &Granted,
+        used: &Used,
+        kept: &[Kept],
+        now: Instant,
+    ) -> Vec<Action> {
         let mut actions = Vec::new();
         if let Some(member) = self.members.get_mut(&granted.member) {
-            member.give_back(granted, used, now);
+            member.give_back(granted, used, kept, now);
             let tensors = member.cache.take_dropped();
             if !tensors.is_empty() {
                 let let_go = LetGo { tensors, ..LetGo::default() };

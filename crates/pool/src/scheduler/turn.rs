@@ -36,6 +36,8 @@ pub(crate) struct Granted {
     pub(crate) loaded: Arc<Loaded>,
     /// Since when the model is there.
     pub(crate) loaded_at: Instant,
+    /// How often the device had lost all that it had.
+    pub(crate) losses: u64,
     /// Whether asking this device again would give the same.
     pub(crate) steady: bool,
     /// When the request's turn came.
@@ -58,8 +60,6 @@ pub(crate) enum Used {
         requests: usize,
         /// How long the engine took for each segment.
         steps: Vec<(SegmentId, Duration)>,
-        /// What the device has kept.
-        kept: Vec<Kept>,
     },
     /// The device failed.
     Badly(Fault),
@@ -70,8 +70,7 @@ pub(crate) enum Used {
 impl Used {
     /// Requests were answered by a program.
     pub(crate) fn well(requests: usize, ran: &mut Ran) -> Used {
-        let (steps, kept) = (std::mem::take(&mut ran.steps), std::mem::take(&mut ran.kept));
-        Used::Well { requests, steps, kept }
+        Used::Well { requests, steps: std::mem::take(&mut ran.steps) }
     }
 }
 
@@ -79,12 +78,14 @@ impl Used {
 pub(crate) struct Lease {
     pub(crate) granted: Granted,
     pub(crate) used: Used,
+    /// What the device has kept, whatever became of the request.
+    pub(crate) kept: Vec<Kept>,
     scheduler: Scheduler,
 }
 
 impl Lease {
     pub(crate) fn new(scheduler: Scheduler, granted: Granted) -> Lease {
-        Lease { granted, used: Used::NotToSay, scheduler }
+        Lease { granted, used: Used::NotToSay, kept: Vec::new(), scheduler }
     }
 
     /// Notes that a run failed. What it was that failed decides what it says about the device: one
@@ -104,6 +105,6 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let used = std::mem::replace(&mut self.used, Used::NotToSay);
-        self.scheduler.release(&self.granted, used);
+        self.scheduler.release(&self.granted, used, &self.kept);
     }
 }

@@ -3,12 +3,17 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdfast_devices::ErrorKind;
+use holdfast_devices::{ErrorKind, KeptTensor, TensorId};
+use holdfast_graph::{DataType, Digest};
 use tokio::time::Instant;
 
 use super::{loads, runs, together};
+use crate::carry::Ways;
 use crate::choice::{Choice, Choices};
-use crate::request::{Request, RunError};
+use crate::program::Kept;
+use crate::request::{Priority, Request, RunError};
+use crate::scheduler::queue::Wanted;
+use crate::scheduler::turn::Turn;
 use crate::scripted::{CHOICE, Deed, Scene, Scripted, is_right, request};
 
 #[tokio::test(start_paused = true)]
@@ -368,6 +373,36 @@ async fn nobody_waits_for_a_device_that_hangs_or_is_away_while_another_is_free()
             () = others => {}
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_device_kept_is_not_forgotten_with_the_request() {
+    let device = Scripted::new("a");
+    // It has no room for it, so it is let go at once, unless it was lost before that.
+    let scene = Scene::new(&[&device]);
+    let asked = request(1, 1.0);
+    let Ok(model) = scene.prepare(&asked, CHOICE).await else { panic!("it is prepared") };
+    for (name, is_lost) in [("lost", true), ("kept", false)] {
+        let (wanted, order) = (Wanted::new(CHOICE, false), (Priority::Normal, 0));
+        let mut ticket = scene.scheduler.enqueue(wanted, order, &model, &asked.inputs, None, None);
+        let Some(Turn::Run(mut lease)) = ticket.turn(None).await else { panic!("it runs alone") };
+        let id = TensorId(name.to_owned());
+        let tensor = KeptTensor { id, dtype: DataType::F32, dims: vec![1] };
+        let (value, segment) = (Digest::of(b"value"), model.id);
+        lease.kept.push(Kept { value, output: 0, segment, tensor });
+        if is_lost {
+            device.lose();
+            scene.scheduler.refresh();
+        }
+        drop(lease);
+    }
+    let dropped = || device.log().into_iter().filter(|line| line.starts_with("drop")).collect();
+    let mut lines: Vec<String> = dropped();
+    while lines.is_empty() {
+        tokio::task::yield_now().await;
+        lines = dropped();
+    }
+    assert_eq!(lines, ["drop kept"]);
 }
 
 #[tokio::test(start_paused = true)]
