@@ -182,7 +182,7 @@ impl Carried<'_> {
                 }
             };
             self.queued += granted.at.saturating_duration_since(since);
-            self.spent += since.max(granted.loaded_at).elapsed();
+            self.spent += granted.counted(since, Instant::now());
             match result {
                 Ok(answered) => {
                     ways.saw(self.sighting(&granted, since, &answered, rows));
@@ -240,7 +240,7 @@ impl Carried<'_> {
 
     /// Runs it here, with a slot of its own.
     async fn run(&self, mut lease: Lease, since: Instant) -> (Granted, Option<usize>, Ran) {
-        let spent = since.max(lease.granted.loaded_at).elapsed();
+        let spent = lease.granted.counted(since, Instant::now());
         let left = self.left().map(|left| left.saturating_sub(spent));
         let until = left.map(|left| Instant::now() + left);
         if lease.granted.loaded_at > since {

@@ -149,6 +149,8 @@ pub(crate) struct Member {
 pub(crate) struct Held {
     pub(crate) model: Arc<Prepared>,
     pub(crate) loaded: Arc<Loaded>,
+    /// When its load began.
+    pub(crate) began: Instant,
     pub(crate) at: Instant,
     pub(crate) in_use: usize,
     used: u64,
@@ -308,6 +310,16 @@ impl Member {
         }
     }
 
+    /// When it began to load a route, and when that was done: now at the latest. `None` if it has not.
+    pub(crate) fn load_of(&self, route: &SegmentId, now: Instant) -> Option<(Instant, Instant)> {
+        if let Some(held) = self.loaded.get(route) {
+            return Some((held.began, held.at));
+        }
+        let loading = self.loading.as_ref()?;
+        let is_it = loading.model.as_ref().is_some_and(|model| model.id == *route);
+        is_it.then_some((loading.since, now))
+    }
+
     /// Notes that a load ended well.
     pub(crate) fn end_load(&mut self, loaded: Loaded, now: Instant) {
         let Some(Loading { model: Some(model), since, .. }) = self.loading.take() else { return };
@@ -316,6 +328,7 @@ impl Member {
         let held = Held {
             model: model.clone(),
             loaded: Arc::new(loaded),
+            began: since,
             at: now,
             in_use: 0,
             used: self.uses,

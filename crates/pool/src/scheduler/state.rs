@@ -360,7 +360,8 @@ impl State {
         let losses = member.losses;
         let held = member.take(route, self.granted + 1, now)?;
         self.granted += 1;
-        let (model, loaded, loaded_at) = (held.model.clone(), held.loaded.clone(), held.at);
+        let (model, loaded) = (held.model.clone(), held.loaded.clone());
+        let (load_began, loaded_at) = (held.began, held.at);
         let there = values.as_ref().map(|values| member.engage(&model, values, now));
         let there = Arc::new(there.unwrap_or_default());
         Some(Granted {
@@ -368,6 +369,7 @@ impl State {
             device,
             model,
             loaded,
+            load_began,
             loaded_at,
             losses,
             steady,
@@ -477,10 +479,11 @@ impl State {
         granted.first && granted.number == self.granted
     }
 
-    /// Since when a group can be served, if it can.
-    pub(crate) fn ready_since(&self, key: &GroupKey) -> Option<Instant> {
+    /// When the route of a group began to be loaded, and when it was there first: now at the latest.
+    pub(crate) fn load_of(&self, key: &GroupKey, now: Instant) -> Option<(Instant, Instant)> {
         let serving = self.members.values().filter(|member| member.serves(key.wanted));
-        serving.filter_map(|member| Some(member.loaded.get(&key.segment)?.at)).min()
+        let loads = serving.filter_map(|member| member.load_of(&key.segment, now));
+        loads.min_by_key(|(began, ended)| (*ended, *began))
     }
 
     /// Whether something waits that may be able to go on by itself soon.

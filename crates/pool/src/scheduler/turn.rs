@@ -34,6 +34,8 @@ pub(crate) struct Granted {
     pub(crate) device: Arc<dyn Host>,
     pub(crate) model: Arc<Prepared>,
     pub(crate) loaded: Arc<Loaded>,
+    /// When the model's load began.
+    pub(crate) load_began: Instant,
     /// Since when the model is there.
     pub(crate) loaded_at: Instant,
     /// How often the device had lost all that it had.
@@ -50,6 +52,22 @@ pub(crate) struct Granted {
     pub(crate) values: Option<Arc<Values>>,
     /// What of it the device has; it is kept there until the slot is given back.
     pub(crate) there: Arc<There>,
+}
+
+impl Granted {
+    /// How much counts for a deadline of what has passed since a request was put in.
+    pub(crate) fn counted(&self, since: Instant, now: Instant) -> Duration {
+        counted(since, now, Some((self.load_began, self.loaded_at)))
+    }
+}
+
+/// What counts for a deadline of the time between two moments: all but that in which the model was
+/// loaded.
+pub(crate) fn counted(since: Instant, now: Instant, load: Option<(Instant, Instant)>) -> Duration {
+    let loading = load.map_or(Duration::ZERO, |(began, ended)| {
+        ended.min(now).saturating_duration_since(began.max(since))
+    });
+    now.saturating_duration_since(since).saturating_sub(loading)
 }
 
 /// How a slot was used.
@@ -106,5 +124,28 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let used = std::mem::replace(&mut self.used, Used::NotToSay);
         self.scheduler.release(&self.granted, used, &self.kept);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_counts_but_the_load() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let cases = [
+            ("it was never loaded", None, 10),
+            ("it was there before", Some((0, 4)), 10),
+            ("it came in the midst of the load", Some((0, 12)), 8),
+            ("it waited for the load to begin", Some((13, 17)), 6),
+            ("the load goes on", Some((13, 25)), 3),
+            ("it was loaded later", Some((21, 25)), 10),
+        ];
+        for (what, load, expected) in cases {
+            let load = load.map(|(began, ended)| (at(began), at(ended)));
+            assert_eq!(counted(at(10), at(20), load).as_secs(), expected, "{what}");
+        }
     }
 }
