@@ -482,12 +482,19 @@ impl Ways for Pool {
             Choice::Lane(backend) => {
                 // All that are there, or come, take part, whatever is wrong with the first of them.
                 self.joining.want(backend);
+                // No browser is started to find out the same again.
+                let known = || self.fleet.as_ref()?.no_accelerator(backend);
+                if let Some(reason) = wanted.accelerated.then(known).flatten() {
+                    return Err(reason);
+                }
                 let lane = self.lane_with(backend, patience).await?;
                 let info = lane.info();
-                if wanted.accelerated && !info.accelerated {
-                    return Err(format!("{} is no accelerator", info.adapter));
+                let plain = || format!("{} is no accelerator", info.adapter);
+                let plain = (!info.accelerated).then(plain);
+                if let Some(fleet) = &self.fleet {
+                    fleet.measured(&lane, plain.clone());
                 }
-                Ok(())
+                plain.filter(|_| wanted.accelerated).map_or(Ok(()), Err)
             }
         }
     }

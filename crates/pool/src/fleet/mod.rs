@@ -112,6 +112,21 @@ impl Fleet {
         }
     }
 
+    /// A lane was measured; if it is no accelerator, with the reason.
+    pub(crate) fn measured(&self, lane: &Lane, plain: Option<String>) {
+        let mut state = self.shared.state();
+        let own = state.browsers.values().find(|entry| entry.page == lane.hello().page);
+        if let Some(source) = own.map(|entry| entry.source) {
+            state.records[source].measured(lane.backend(), plain, Instant::now());
+        }
+    }
+
+    /// Why its browsers have no accelerator on a backend, if that was found out.
+    pub(crate) fn no_accelerator(&self, backend: Backend) -> Option<String> {
+        let state = self.shared.state();
+        decide::no_accelerator(&self.shared.picture(&state), backend)
+    }
+
     /// How the fleet is.
     pub(crate) fn metrics(&self) -> FleetMetrics {
         self.shared.metrics()

@@ -145,7 +145,7 @@ impl Started {
             if let Some(entry) = state.browsers.get_mut(&self.id) {
                 entry.lacks.clone_from(&lacks);
             }
-            state.records[self.source].lacks = lacks;
+            state.records[self.source].joined(lacks, Instant::now());
             state.note(ScalingStep::Join, self.id, "its page is there");
         }
         self.set(BrowserState::Serving);

@@ -120,11 +120,13 @@ impl State {
             let own = self.browsers.values().filter(|entry| entry.source == number);
             SourceView {
                 failing: record.failing(now).map(str::to_owned),
-                lacks: record.lacks.iter().cloned().chain(own.flat_map(&useless)).collect(),
+                lacks: record.lacks(now).iter().cloned().chain(own.flat_map(&useless)).collect(),
+                plain: record.plain(now),
             }
         };
         let browser = |(&id, entry): (&u64, &Entry)| BrowserView {
             id,
+            source: entry.source,
             stage: entry.stage(now),
             lacks: entry.lacks.iter().cloned().chain(useless(entry)).collect(),
             // A lane may also be asked by others than the scheduler, to be measured.

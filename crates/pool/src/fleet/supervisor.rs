@@ -74,7 +74,7 @@ impl Tasks {
                     since: Instant::now(),
                     facts: None,
                     memory: None,
-                    lacks: state.records[source].lacks.clone(),
+                    lacks: state.records[source].lacks(Instant::now()).to_vec(),
                     order: sender,
                 };
                 state.browsers.insert(id, entry);
