@@ -247,8 +247,8 @@ impl Carried<'_> {
             self.scheduler.progress(&format!("running on {}", lease.granted.device.info().name));
         }
         let result = match run_alone(&mut lease, &self.request.inputs, left).await {
-            Ok((answered, mut ran)) => {
-                lease.used = Used::well(1, &mut ran);
+            Ok((answered, ran)) => {
+                lease.used = Used::well(1, ran);
                 Ok(answered)
             }
             // That the caller has no more time says nothing about the device. While there is some

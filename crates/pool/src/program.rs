@@ -49,6 +49,8 @@ pub(crate) struct Ran {
     pub(crate) answers: Vec<Answered>,
     /// How long each segment took.
     pub(crate) steps: Vec<(SegmentId, Duration)>,
+    /// How long the way to the device and back took.
+    pub(crate) transfer: Duration,
 }
 
 /// What came of one request.
@@ -115,7 +117,7 @@ pub(crate) async fn run(
             transfer,
         })
         .collect();
-    Ok(Ran { answers, steps })
+    Ok(Ran { answers, steps, transfer })
 }
 
 /// A program, and what of it is whose.

@@ -55,6 +55,8 @@ struct Shared {
     keeps_bits: bool,
     /// How long a run takes on the test's clock.
     takes: Duration,
+    /// How much of that is the way there and back.
+    way: Duration,
     state: Mutex<State>,
 }
 
@@ -77,7 +79,16 @@ impl Scripted {
         Scripted::with(name, true, Duration::ZERO)
     }
 
+    /// One that is far away: all that a run takes is the way there and back.
+    pub(crate) fn far(name: &str, way: Duration) -> Scripted {
+        Scripted::build(name, true, way, way)
+    }
+
     pub(crate) fn with(name: &str, keeps_bits: bool, takes: Duration) -> Scripted {
+        Scripted::build(name, keeps_bits, takes, Duration::ZERO)
+    }
+
+    fn build(name: &str, keeps_bits: bool, takes: Duration, way: Duration) -> Scripted {
         let info = DeviceInfo {
             name: name.to_owned(),
             backend: "wasm".to_owned(),
@@ -92,6 +103,7 @@ impl Scripted {
             go_on: Notify::new(),
             keeps_bits,
             takes,
+            way,
             state: Mutex::default(),
         };
         Scripted { shared: Arc::new(shared) }
@@ -253,7 +265,7 @@ impl Device for Scripted {
         let error = if rows > 1 && !self.shared.keeps_bits { 1e-3 } else { 0.0 };
         let result: Vec<f32> = values.iter().map(|value| value + 1.0 + error).collect();
         let tensor = Tensor::from_slice(tensor.dims(), &result).unwrap();
-        let run = self.shared.takes.max(Duration::from_millis(1));
+        let run = (self.shared.takes - self.shared.way).max(Duration::from_millis(1));
         let keep = |(_, to): &(String, Output)| {
             let id = to.kept_as()?.clone();
             self.state().tensors.insert(id.clone(), tensor.clone());

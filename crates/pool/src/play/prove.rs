@@ -108,8 +108,8 @@ async fn ask(
     let failed = |why: String| Failed::here(format!("a plan could not be tried: {why}"));
     match ticket.turn(None).await {
         Some(Turn::Run(mut lease)) => match run_alone(&mut lease, inputs, None).await {
-            Ok((answered, mut ran)) => {
-                lease.used = Used::well(1, &mut ran);
+            Ok((answered, ran)) => {
+                lease.used = Used::well(1, ran);
                 Ok(answered.outcome.outputs)
             }
             Err(error) => {

@@ -31,7 +31,7 @@ pub(super) async fn run(mut parts: Vec<(Waiter, Lease)>) {
             let answers = std::mem::take(&mut ran.answers);
             // Only the first has anything left to tell: what was measured counts once.
             for (_, lease) in &mut parts {
-                lease.used = Used::well(1, &mut ran);
+                lease.used = Used::among_others(std::mem::take(&mut ran.steps));
             }
             for ((waiter, lease), answered) in parts.into_iter().zip(answers) {
                 let granted = free(lease);
@@ -52,8 +52,8 @@ pub(super) async fn run(mut parts: Vec<(Waiter, Lease)>) {
             for ((waiter, mut lease), (inputs, _)) in parts.into_iter().zip(&kept) {
                 let result = run_alone(&mut lease, inputs, None).await;
                 let result = match result {
-                    Ok((answered, mut ran)) => {
-                        lease.used = Used::well(1, &mut ran);
+                    Ok((answered, ran)) => {
+                        lease.used = Used::well(1, ran);
                         Ok(answered)
                     }
                     Err(error) => Err(lease.failed(error)),

@@ -140,6 +140,8 @@ pub(crate) struct Member {
     paused_until: Option<Instant>,
     /// How long a segment takes for one request.
     speeds: HashMap<SegmentId, Duration>,
+    /// How long the way there and back takes for one request of a route.
+    transfers: HashMap<SegmentId, Duration>,
     /// How long a route takes to load.
     loads: HashMap<SegmentId, Duration>,
     uses: u64,
@@ -193,6 +195,7 @@ impl Member {
             failures: 0,
             paused_until: None,
             speeds: HashMap::new(),
+            transfers: HashMap::new(),
             loads: HashMap::new(),
             uses: 0,
         }
@@ -416,12 +419,15 @@ impl Member {
             kept.iter().for_each(|kept| self.cache.add(kept, now));
         }
         match used {
-            Used::Well { requests, steps } => {
+            Used::Well { requests, steps, transfer } => {
                 self.failures = 0;
                 self.answered += *requests as u64;
+                let share = (*requests).max(1) as u32;
                 for (segment, took) in steps {
-                    let share = (*requests).max(1) as u32;
                     remember(&mut self.speeds, *segment, *took / share);
+                }
+                if let Some(transfer) = transfer {
+                    remember(&mut self.transfers, *id, *transfer / share);
                 }
             }
             Used::Badly(fault) => self.failed(*fault, now),
@@ -429,9 +435,10 @@ impl Member {
         }
     }
 
-    /// How long a request takes, with what is there for it; `None` before anything was measured.
+    /// How long a request takes, with what is there for it and the way there and back; `None` before
+    /// anything was measured.
     fn expected_run(&self, model: &Prepared, values: Option<&Values>) -> Option<Duration> {
-        let mut total = Duration::ZERO;
+        let mut total = self.transfers.get(&model.id).copied().unwrap_or_default();
         for (number, step) in model.steps.iter().enumerate() {
             let value = values.filter(|_| step.trunk).map(|values| &values.steps[number]);
             if value.is_none_or(|value| !self.cache.has(value, step.outputs.len())) {

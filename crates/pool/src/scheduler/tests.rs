@@ -121,6 +121,23 @@ async fn waiting_for_a_load_to_begin_counts_for_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_way_to_a_device_counts_too() {
+    let far = Scripted::far("far", Duration::from_millis(300));
+    let near = Scripted::with("near", true, Duration::from_millis(20));
+    let scene = Scene::new(&[&far]);
+    scene.run(&request(1, 0.0)).await.unwrap();
+    // Many wait, so it pays to load the model there too.
+    scene.attach(&near, 1);
+    let requests: Vec<_> = (0..50u8).map(|value| request(1, value.into())).collect();
+    let answers = join_all(requests.iter().map(|request| scene.run(request))).await;
+    assert!(answers.iter().all(Result::is_ok) && !runs(&near).is_empty());
+    for value in 0..3u8 {
+        let answer = scene.run(&request(1, value.into())).await.unwrap();
+        assert_eq!(answer.outcome.device.name, "near");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_that_is_dropped_leaves_the_queue_at_once() {
     let device = Scripted::new("a").runs([Deed::Hang]);
     let scene = Scene::new(&[&device]);

@@ -32,9 +32,9 @@ async fn answer(scheduler: &Scheduler, mut lease: Lease, gathered: Gathered, row
     let result = run_alone(&mut lease, &merged, None).await;
     scheduler.state().account.batch(waiters.len(), total);
     match result {
-        Ok((answered, mut ran)) => match split(&answered.outcome.outputs, &sizes) {
+        Ok((answered, ran)) => match split(&answered.outcome.outputs, &sizes) {
             Some(parts) => {
-                lease.used = Used::well(waiters.len(), &mut ran);
+                lease.used = Used::well(waiters.len(), ran);
                 let granted = free(lease);
                 for (waiter, outputs) in waiters.into_iter().zip(parts) {
                     tell(waiter, &granted, total, Ok(with(&answered, outputs)));
@@ -95,6 +95,7 @@ async fn one_by_one(
     let mut outputs = Vec::new();
     let mut failed = Vec::new();
     let mut steps: Vec<(SegmentId, Duration)> = Vec::new();
+    let mut transfer = Duration::ZERO;
     for ((waiter, inputs), &size) in waiters.into_iter().zip(inputs).zip(sizes) {
         if waiter.turn.is_closed() {
             continue;
@@ -102,6 +103,7 @@ async fn one_by_one(
         match run_alone(&mut lease, inputs, None).await {
             Ok((answered, ran)) => {
                 steps.extend(ran.steps);
+                transfer += ran.transfer;
                 outputs.push(answered.outcome.outputs.clone());
                 tell(waiter, &lease.granted, size, Ok(answered));
             }
@@ -111,7 +113,8 @@ async fn one_by_one(
         }
     }
     if failed.is_empty() {
-        lease.used = Used::Well { requests: outputs.len(), steps };
+        let requests = outputs.len();
+        lease.used = Used::Well { requests, steps, transfer: Some(transfer) };
         // Those who left were not computed, so there is nothing to compare with.
         return (outputs.len() == sizes.len()).then_some((lease, outputs));
     }

@@ -78,6 +78,8 @@ pub(crate) enum Used {
         requests: usize,
         /// How long the engine took for each segment.
         steps: Vec<(SegmentId, Duration)>,
+        /// How long the way there and back took, where it was the way of these requests alone.
+        transfer: Option<Duration>,
     },
     /// The device failed.
     Badly(Fault),
@@ -86,9 +88,14 @@ pub(crate) enum Used {
 }
 
 impl Used {
-    /// Requests were answered by a program.
-    pub(crate) fn well(requests: usize, ran: &mut Ran) -> Used {
-        Used::Well { requests, steps: std::mem::take(&mut ran.steps) }
+    /// Requests for one model were answered by a program.
+    pub(crate) fn well(requests: usize, ran: Ran) -> Used {
+        Used::Well { requests, steps: ran.steps, transfer: Some(ran.transfer) }
+    }
+
+    /// A request was answered by a program that served others too, with these times for it to tell.
+    pub(crate) fn among_others(steps: Vec<(SegmentId, Duration)>) -> Used {
+        Used::Well { requests: 1, steps, transfer: None }
     }
 }
 
