@@ -114,7 +114,8 @@ async fn one_by_one(
     }
     if failed.is_empty() {
         let requests = outputs.len();
-        lease.used = Used::Well { requests, steps, transfer: Some(transfer) };
+        let transfer = (requests > 0).then_some(transfer);
+        lease.used = Used::Well { requests, steps, transfer };
         // Those who left were not computed, so there is nothing to compare with.
         return (outputs.len() == sizes.len()).then_some((lease, outputs));
     }
