@@ -182,7 +182,7 @@ impl Carried<'_> {
                 }
             };
             self.queued += granted.at.saturating_duration_since(since);
-            self.spent += since.max(granted.loaded_at).elapsed();
+            self.spent += granted.counted(since, Instant::now());
             match result {
                 Ok(answered) => {
                     ways.saw(self.sighting(&granted, since, &answered, rows));
@@ -240,18 +240,23 @@ impl Carried<'_> {
 
     /// Runs it here, with a slot of its own.
     async fn run(&self, mut lease: Lease, since: Instant) -> (Granted, Option<usize>, Ran) {
-        let spent = since.max(lease.granted.loaded_at).elapsed();
+        let spent = lease.granted.counted(since, Instant::now());
         let left = self.left().map(|left| left.saturating_sub(spent));
+        let until = left.map(|left| Instant::now() + left);
         if lease.granted.loaded_at > since {
             self.scheduler.progress(&format!("running on {}", lease.granted.device.info().name));
         }
-        let result = match run_alone(&lease.granted, &self.request.inputs, left).await {
-            Ok((answered, mut ran)) => {
-                lease.used = Used::well(1, &mut ran);
+        let result = match run_alone(&mut lease, &self.request.inputs, left).await {
+            Ok((answered, ran)) => {
+                lease.used = Used::well(1, ran);
                 Ok(answered)
             }
-            // That the caller has no more time says nothing about the device.
-            Err(error) if error.kind() == ErrorKind::Timeout && left.is_some() => {
+            // That the caller has no more time says nothing about the device. While there is some
+            // left, it is the device that took too long.
+            Err(error)
+                if error.kind() == ErrorKind::Timeout
+                    && until.is_some_and(|until| until <= Instant::now()) =>
+            {
                 Err(Failed { error, fault: Fault::Caller })
             }
             Err(error) => Err(lease.failed(error)),
@@ -267,8 +272,10 @@ impl Carried<'_> {
     /// What to do after a run that failed.
     fn failed(&mut self, granted: &Granted, failed: Failed) -> Result<After, Left> {
         let Failed { error, fault } = failed;
-        // The caller's own deadline has passed, wherever else it could run.
-        let is_late = error.kind() == ErrorKind::Timeout && self.request.deadline.is_some();
+        // The caller's own deadline has passed, wherever else it could run. The device may have been
+        // slow by its own measure before that.
+        let is_late =
+            error.kind() == ErrorKind::Timeout && self.left().is_some_and(|left| left.is_zero());
         if fault == Fault::Caller || is_late {
             return Err(Left::Request(error.into()));
         }

@@ -1,6 +1,6 @@
 //! Lanes that take part: each is measured before it takes work.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use holdfast_devices::lane::{Lane, Lanes};
 use holdfast_wire::Backend;
 
 use crate::choice::Choice;
+use crate::measurements::Measurements;
 use crate::pool::{PoolOptions, explain, lock};
 use crate::scheduler::Scheduler;
 use crate::scheduler::member::MemberOptions;
@@ -24,27 +25,33 @@ pub(crate) struct Joining {
     calibrating: tokio::sync::Mutex<()>,
     /// Backends that somebody wants; lanes on others are left alone until somebody does.
     wanted: Mutex<HashSet<Backend>>,
-    /// What became of the measurements of lanes that are there, by their names.
-    failed: Mutex<HashMap<String, Vec<String>>>,
+    pub(crate) measurements: Arc<Measurements>,
 }
 
-/// How often a lane is measured that fails at it. An engine may be lost then as at any other time.
-pub(crate) const MEASUREMENTS: usize = 3;
+/// How long a measurement may take, which the other lanes that joined wait for. It is over within
+/// seconds, but for a slow line.
+const MEASUREMENT_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long one that failed is left alone, unless somebody needs it.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl Joining {
-    pub(crate) fn new(lanes: Arc<Lanes>, scheduler: Scheduler, options: PoolOptions) -> Joining {
-        let (calibrating, wanted, failed) = Default::default();
-        Joining { lanes, scheduler, options, calibrating, wanted, failed }
+    pub(crate) fn new(
+        lanes: Arc<Lanes>,
+        scheduler: Scheduler,
+        measurements: Arc<Measurements>,
+        options: PoolOptions,
+    ) -> Joining {
+        let (calibrating, wanted) = Default::default();
+        Joining { lanes, scheduler, options, calibrating, wanted, measurements }
     }
 
     /// Measures a lane, if that was not done yet, and lets it take work.
     pub(crate) async fn take_in(&self, lane: &Lane) -> Result<(), String> {
-        {
+        // Nobody waits for the measurement of another lane who needs none.
+        if !is_measured(lane) {
             let _one_at_a_time = self.calibrating.lock().await;
-            if lane.info().calibration.is_none() {
+            if !is_measured(lane) {
                 self.measure(lane).await?;
             }
         }
@@ -65,26 +72,24 @@ impl Joining {
 
     /// Measures a lane, unless it has failed at that too often.
     async fn measure(&self, lane: &Lane) -> Result<(), String> {
-        let name = lane.info().name.clone();
-        if let Some(reasons) = lock(&self.failed).get(&name)
-            && reasons.len() >= MEASUREMENTS
-        {
-            return Err(reasons.join("; "));
+        if let Some(reasons) = self.measurements.given_up(lane) {
+            return Err(reasons);
         }
+        let name = lane.info().name.clone();
         (self.options.progress)(&format!("measuring {name}"));
-        let Err(error) = lane.calibrate().await else { return Ok(()) };
-        let reason = format!("{name} failed its first measurement: {}", explain(&error));
-        let there = self.lanes.all();
-        let mut failed = lock(&self.failed);
-        failed.retain(|name, _| there.iter().any(|lane| lane.info().name == *name));
-        failed.entry(name).or_default().push(reason.clone());
+        let why = match tokio::time::timeout(MEASUREMENT_LIMIT, lane.calibrate()).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => explain(&error),
+            Err(_) => format!("it took more than {} s", MEASUREMENT_LIMIT.as_secs()),
+        };
+        let reason = format!("{name} failed its first measurement: {why}");
+        self.measurements.failed(lane, &reason, &self.lanes);
         Err(reason)
     }
 
     /// Whether a lane that was not taken in may be another time.
     fn may_come(&self, lane: &Lane) -> bool {
-        let failed = lock(&self.failed);
-        failed.get(&lane.info().name).is_none_or(|reasons| reasons.len() < MEASUREMENTS)
+        self.measurements.given_up(lane).is_none()
     }
 
     /// From now on takes in every lane on a backend as it joins.
@@ -93,6 +98,10 @@ impl Joining {
             tokio::spawn(take_in_all(Arc::downgrade(self), backend));
         }
     }
+}
+
+fn is_measured(lane: &Lane) -> bool {
+    lane.info().calibration.is_some()
 }
 
 /// Takes in what joins, for as long as the pool is there.
@@ -123,7 +132,7 @@ async fn take_in_all(joining: Weak<Joining>, backend: Backend) {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use holdfast_devices::lane::{LaneOptions, Link};
+    use holdfast_devices::lane::{LaneOptions, Link, Timeouts};
     use holdfast_models::Store;
     use holdfast_wire::{
         Assembler, BrowserInfo, ErrorKind, FromLane, Hello, MachineInfo, PROTOCOL_VERSION,
@@ -132,6 +141,8 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
+    use crate::fleet::there;
+    use crate::measurements::MEASUREMENTS;
 
     fn hello() -> Hello {
         let nothing = || "scripted".to_owned();
@@ -159,6 +170,11 @@ mod tests {
 
     /// Joins with a lane that fails at all that it is asked, and counts what it is to load.
     fn join_broken(lanes: &Arc<Lanes>) -> tokio::sync::watch::Receiver<usize> {
+        join(lanes, true)
+    }
+
+    /// Joins with a lane that fails at all that it is asked, or answers nothing.
+    fn join(lanes: &Arc<Lanes>, fails: bool) -> tokio::sync::watch::Receiver<usize> {
         let (to_lane, mut heard) = mpsc::channel::<Bytes>(64);
         let (said, from_lane) = mpsc::channel(64);
         let link = Link { frame_bytes: 1 << 20, outgoing: to_lane, incoming: from_lane };
@@ -186,6 +202,9 @@ mod tests {
                     }
                     _ => continue,
                 };
+                if !fails {
+                    continue;
+                }
                 let (kind, message) = (ErrorKind::Device, "it was told to fail".to_owned());
                 say(FromLane::Error { request: Some(request), kind, message }).await;
             }
@@ -193,14 +212,61 @@ mod tests {
         count
     }
 
+    fn joining(folder: &std::path::Path) -> (Arc<Lanes>, Arc<Joining>) {
+        let store = Arc::new(Store::open(folder).unwrap());
+        // By its own measure, a lane may take for ever.
+        let timeouts = Timeouts { load: Duration::from_secs(3600), ..Timeouts::default() };
+        let options = LaneOptions { timeouts, ..LaneOptions::default() };
+        let lanes = Arc::new(Lanes::new(store, options));
+        let scheduler = Scheduler::new(1, Arc::new(|_| ()));
+        let (measurements, options) = (Arc::default(), PoolOptions::default());
+        (lanes.clone(), Arc::new(Joining::new(lanes, scheduler, measurements, options)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_that_fails_its_measurement_is_in_nobodys_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let (lanes, joining) = joining(folder.path());
+        let there = |backend| {
+            let lane = there(&lanes, &joining.scheduler, &joining.measurements, backend);
+            lane.map(|lane| lane.info().name.clone())
+        };
+        let useless = || joining.measurements.useless(&lanes.all(), Backend::Wasm);
+        let mut names = Vec::new();
+        for count in 1..=2 {
+            join_broken(&lanes);
+            lanes.wait_for(|lane| lane.is_connected() && lanes.all().len() == count).await;
+            names = lanes.all().iter().map(|lane| lane.info().name.clone()).collect();
+        }
+        assert_eq!((there(Backend::Webgpu), there(Backend::Wasm)), (None, names.first().cloned()));
+        // The one that failed less often comes first, and in the end none is left.
+        for expected in [1, 0, 1, 0, 1] {
+            joining.take_in(&lanes.all()[1 - expected]).await.unwrap_err();
+            assert_eq!((there(Backend::Wasm).as_ref(), useless()), (Some(&names[expected]), None));
+        }
+        joining.take_in(&lanes.all()[1]).await.unwrap_err();
+        assert_eq!(there(Backend::Wasm), None);
+        assert!(useless().unwrap().contains("it was told to fail"));
+        assert_eq!(joining.measurements.useless(&lanes.all(), Backend::Webgpu), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_measurement_has_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let (lanes, joining) = joining(folder.path());
+        join(&lanes, false);
+        let lane = lanes.wait_for(|lane| lane.is_connected()).await;
+        let since = tokio::time::Instant::now();
+        let error = joining.take_in(&lane).await.unwrap_err();
+        assert!(error.contains("it took more than 60 s"), "{error}");
+        assert_eq!(since.elapsed(), MEASUREMENT_LIMIT);
+        assert_eq!(joining.measurements.failures(&lane), 1);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_lane_that_fails_its_measurement_has_three_tries() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Arc::new(Store::open(folder.path()).unwrap());
-        let lanes = Arc::new(Lanes::new(store, LaneOptions::default()));
-        let scheduler = Scheduler::new(1, Arc::new(|_| ()));
-        let joining =
-            Arc::new(Joining::new(lanes.clone(), scheduler.clone(), PoolOptions::default()));
+        let (lanes, joining) = joining(folder.path());
         let mut loads = join_broken(&lanes);
         let lane = lanes.wait_for(|lane| lane.is_connected()).await;
         let error = joining.take_in(&lane).await.unwrap_err();

@@ -15,6 +15,7 @@ mod fleet;
 mod histogram;
 mod joining;
 mod ledger;
+mod measurements;
 mod metrics;
 mod placement;
 mod play;

@@ -274,7 +274,7 @@ impl DeviceMetrics {
             connected: member.health == Health::Ready,
             share: member.share,
             slots: member.slots(),
-            in_flight: member.in_flight,
+            in_flight: member.in_flight(),
             models,
             loading: loading.map(|model| model.id.to_string()),
             loading_graph: loading.map(|model| model.original.to_string()),
@@ -290,8 +290,8 @@ impl Connections {
     fn of(state: &State) -> Connections {
         let members = || state.members.values();
         let slots: usize = members().map(Member::slots).sum();
-        let in_flight: usize = members().map(|member| member.in_flight).sum();
-        let is_active = |member: &&Member| member.in_flight > 0 || member.loading.is_some();
+        let in_flight: usize = members().map(|member| member.in_flight()).sum();
+        let is_active = |member: &&Member| member.in_flight() > 0 || member.loading.is_some();
         let active = members().filter(is_active).count();
         let mut by_browser = BTreeMap::new();
         let mut by_backend = BTreeMap::new();

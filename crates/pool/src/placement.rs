@@ -16,8 +16,13 @@ pub(crate) struct View {
     pub(crate) run: Option<Duration>,
     /// Whether it can take work right now.
     pub(crate) free: bool,
+    /// In how long it takes work again, if it is left alone for a while; `None` if nobody knows,
+    /// because it cannot be heard.
+    pub(crate) ready_in: Option<Duration>,
     /// What runs or waits there already.
     pub(crate) in_flight: usize,
+    /// How long the oldest of that has been there.
+    pub(crate) oldest: Duration,
     /// How many it really runs at once.
     pub(crate) parallel: usize,
     /// How much of what it could do it offers, above 0 and up to 1. What it takes is the dearer.
@@ -90,6 +95,7 @@ pub(crate) fn place(waiting: usize, devices: &[View]) -> Decision {
         devices.iter().enumerate().filter(|(index, device)| *index != best && counts(device));
     let others: Vec<(Duration, Duration, usize)> = others
         .filter_map(|(_, device)| {
+            let ready_in = device.ready_in?;
             let coming = match device.load {
                 Load::Ready => Duration::ZERO,
                 Load::Coming(left) => left,
@@ -97,7 +103,11 @@ pub(crate) fn place(waiting: usize, devices: &[View]) -> Decision {
             };
             let parallel = device.parallel.max(1);
             let busy = run(device).mul_f64(device.in_flight as f64 / parallel as f64);
-            Some((coming + busy, run(device), parallel))
+            // What takes longer than it should may hang: the longer it does, the less is to be
+            // expected of it.
+            let is_full = device.in_flight >= parallel;
+            let busy = if is_full { busy.max(device.oldest) } else { busy };
+            Some(((coming + busy).max(ready_in), run(device), parallel))
         })
         .collect();
     let elsewhere = drained(waiting, &others);
@@ -138,7 +148,9 @@ mod tests {
             load,
             run: None,
             free: true,
+            ready_in: Some(Duration::ZERO),
             in_flight: 0,
+            oldest: Duration::ZERO,
             parallel: 1,
             share: 1.0,
             favoured: false,
@@ -164,6 +176,9 @@ mod tests {
         let avoided = |view: View| View { avoided: true, ..view };
         let favoured = |view: View| View { favoured: true, ..view };
         let sparing = |view: View| View { share: 0.25, ..view };
+        let away = |view: View| View { ready_in: None, free: false, ..view };
+        let paused = |left, view: View| View { ready_in: Some(ms(left)), free: false, ..view };
+        let hung = |age, view: View| View { oldest: ms(age), ..view };
         let cases: &[(&str, usize, &[View], Decision)] = &[
             ("where it is loaded", 1, &[unloaded(100), ready(20)], Decision::Run(1)),
             ("nobody has it: one loads", 1, &[unloaded(100)], Decision::Load(0)),
@@ -174,6 +189,19 @@ mod tests {
             ("a second load that pays", 30, &[coming(80), unloaded(500)], Decision::Load(1)),
             ("busy, and loading does not pay", 4, &[busy(20, 2), unloaded(500)], Decision::Wait),
             ("busy, and loading pays", 40, &[busy(20, 2), unloaded(500)], Decision::Load(1)),
+            ("it cannot be heard", 1, &[away(ready(20)), unloaded(500)], Decision::Load(1)),
+            ("nor can the one that loads", 1, &[away(coming(9)), unloaded(500)], Decision::Load(1)),
+            ("nor can any", 1, &[away(ready(20))], Decision::Wait),
+            ("a short pause", 1, &[paused(100, ready(20)), unloaded(500)], Decision::Wait),
+            ("a long pause", 1, &[paused(15_000, ready(20)), unloaded(500)], Decision::Load(1)),
+            ("it may hang", 1, &[hung(501, busy(20, 1)), unloaded(500)], Decision::Load(1)),
+            ("not yet", 1, &[hung(500, busy(20, 1)), unloaded(500)], Decision::Wait),
+            (
+                "one that hangs leaves room for another",
+                1,
+                &[hung(900, View { parallel: 2, free: true, ..busy(20, 1) }), unloaded(500)],
+                Decision::Run(0),
+            ),
             ("the faster of two", 1, &[ready(30), ready(20)], Decision::Run(1)),
             ("the slow one waits for the fast one", 1, &[ready(200), busy(20, 2)], Decision::Wait),
             ("a long queue needs the slow one", 12, &[ready(200), busy(20, 2)], Decision::Run(0)),

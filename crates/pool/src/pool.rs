@@ -22,8 +22,9 @@ use crate::batch::Inputs;
 use crate::carry::{Patience, Ways, carry};
 use crate::choice::Choice;
 use crate::fleet::{BrowserOptions, Fleet, missing, there};
-use crate::joining::{Joining, MEASUREMENTS};
+use crate::joining::Joining;
 use crate::ledger::{self, Known, Ledger, LedgerOptions, Sighting};
+use crate::measurements::{MEASUREMENTS, Measurements};
 use crate::metrics::Metrics;
 use crate::play::{Means, Plays};
 use crate::prepare::{Preparer, Unprepared};
@@ -179,12 +180,19 @@ impl Pool {
         let mut lanes = options.lanes.clone();
         lanes.tensor_bytes = lanes.tensor_bytes.max(options.lane_tensor_bytes());
         let lanes = Arc::new(Lanes::new(store.clone(), lanes));
+        let measurements = Arc::new(Measurements::default());
         let fleet = options.browser.clone().map(|browser| {
-            Fleet::new(browser, lanes.clone(), scheduler.clone(), options.progress.clone())
+            let (lanes, scheduler) = (lanes.clone(), scheduler.clone());
+            Fleet::new(browser, lanes, scheduler, measurements.clone(), options.progress.clone())
         });
         Ok(Pool {
             fleet,
-            joining: Arc::new(Joining::new(lanes, scheduler.clone(), options.clone())),
+            joining: Arc::new(Joining::new(
+                lanes,
+                scheduler.clone(),
+                measurements,
+                options.clone(),
+            )),
             preparer: Preparer::new(engine.clone(), store.clone()),
             ledger: Ledger::new(
                 store.clone(),
@@ -358,23 +366,30 @@ impl Pool {
 
     async fn lane_with(&self, backend: Backend, patience: Patience) -> Result<Lane, String> {
         let mut failed = Vec::new();
+        let measurements = &self.joining.measurements;
+        let others = self.lanes().all().iter().filter(|lane| lane.backend() == backend).count();
+        // Each that is there may fail once, and what comes in their place as often as any.
+        let tries = others + MEASUREMENTS;
         loop {
             // Whoever saw one fail has lost a device as well.
             let patience = if failed.is_empty() { patience } else { Patience::Bereft };
-            let lane = match (there(self.lanes(), &self.scheduler, backend), &self.fleet) {
+            let there = there(self.lanes(), &self.scheduler, measurements, backend);
+            let lane = match (there, &self.fleet) {
                 (Some(lane), _) => lane,
                 (None, Some(fleet)) => fleet.lane(backend, patience).await?,
                 (None, None) => {
-                    let told = self.lanes().all().iter().find_map(|lane| missing(lane, backend));
+                    let lanes = self.lanes().all();
+                    let told = measurements.useless(&lanes, backend).or(failed.pop());
+                    let told = told.or_else(|| lanes.iter().find_map(|l| missing(l, backend)));
                     let nobody = || format!("no browser with {} has joined", backend.name());
-                    return Err(failed.pop().or(told).unwrap_or_else(nobody));
+                    return Err(told.unwrap_or_else(nobody));
                 }
             };
             match self.joining.take_in(&lane).await {
                 Ok(()) => return Ok(lane),
                 Err(reason) => failed.push(reason),
             }
-            if failed.len() >= MEASUREMENTS {
+            if failed.len() >= tries {
                 return Err(failed.join("; "));
             }
         }
@@ -487,14 +502,21 @@ impl Ways for Pool {
         match wanted.choice {
             Choice::Cpu => Ok(()),
             Choice::Lane(backend) => {
-                let lane = self.lane_with(backend, patience).await?;
-                // Others that are there, or come, take part as well.
+                // All that are there, or come, take part, whatever is wrong with the first of them.
                 self.joining.want(backend);
-                let info = lane.info();
-                if wanted.accelerated && !info.accelerated {
-                    return Err(format!("{} is no accelerator", info.adapter));
+                // No browser is started to find out the same again.
+                let known = || self.fleet.as_ref()?.no_accelerator(backend);
+                if let Some(reason) = wanted.accelerated.then(known).flatten() {
+                    return Err(reason);
                 }
-                Ok(())
+                let lane = self.lane_with(backend, patience).await?;
+                let info = lane.info();
+                let plain = || format!("{} is no accelerator", info.adapter);
+                let plain = (!info.accelerated).then(plain);
+                if let Some(fleet) = &self.fleet {
+                    fleet.measured(&lane, plain.clone());
+                }
+                plain.filter(|_| wanted.accelerated).map_or(Ok(()), Err)
             }
         }
     }

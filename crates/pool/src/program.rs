@@ -49,8 +49,8 @@ pub(crate) struct Ran {
     pub(crate) answers: Vec<Answered>,
     /// How long each segment took.
     pub(crate) steps: Vec<(SegmentId, Duration)>,
-    /// What the device has now.
-    pub(crate) kept: Vec<Kept>,
+    /// How long the way to the device and back took.
+    pub(crate) transfer: Duration,
 }
 
 /// What came of one request.
@@ -77,11 +77,13 @@ pub(crate) struct Kept {
     pub(crate) tensor: KeptTensor,
 }
 
-/// Runs requests in one program.
+/// Runs requests in one program. What the device keeps of it is told as soon as that is there, however
+/// this ends.
 pub(crate) async fn run(
     device: &(impl Device + ?Sized),
     asked: &[Asked<'_>],
     deadline: Option<Duration>,
+    kept: &mut Vec<Kept>,
 ) -> Result<Ran, DeviceError> {
     let assembly = Assembly::new(asked)?;
     let started = Instant::now();
@@ -93,7 +95,7 @@ pub(crate) async fn run(
     } else {
         device.run(program).await?
     };
-    let kept = assembly.kept(&outcome);
+    kept.extend(assembly.kept(&outcome));
     let mut read = Vec::new();
     for part in &assembly.parts {
         read.push(part.read(device, &outcome).await?);
@@ -115,7 +117,7 @@ pub(crate) async fn run(
             transfer,
         })
         .collect();
-    Ok(Ran { answers, steps, kept })
+    Ok(Ran { answers, steps, transfer })
 }
 
 /// A program, and what of it is whose.
@@ -393,3 +395,6 @@ fn needed(request: &Asked<'_>) -> Vec<bool> {
     }
     needed
 }
+
+#[cfg(test)]
+mod tests;

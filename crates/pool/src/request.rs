@@ -30,7 +30,7 @@ pub struct Request {
     pub share: bool,
     /// Whose request it is: what was computed for one namespace is not used for another.
     pub namespace: String,
-    /// How long the request may wait and run. Starting a browser and loading the model are not
+    /// How long the request may wait and run. Starting a browser and loading its own model are not
     /// counted: whoever asks first would always be too late.
     pub deadline: Option<Duration>,
 }

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use holdfast_devices::{
-    Device, DeviceError, DeviceInfo, ErrorKind, Event, Input, Loaded, ModelKind, Outcome, Program,
-    RequestId, Returned, Segment, SegmentId, Stats, StepTiming, TensorId, Window,
+    Device, DeviceError, DeviceInfo, ErrorKind, Event, Input, KeptTensor, Loaded, ModelKind,
+    Outcome, Output, Program, RequestId, Returned, Segment, SegmentId, Stats, StepTiming, TensorId,
+    Window,
 };
 use holdfast_graph::{DataType, Digest, Dim, Tensor, Value};
 use holdfast_models::StoredGraph;
@@ -54,6 +55,8 @@ struct Shared {
     keeps_bits: bool,
     /// How long a run takes on the test's clock.
     takes: Duration,
+    /// How much of that is the way there and back.
+    way: Duration,
     state: Mutex<State>,
 }
 
@@ -76,7 +79,16 @@ impl Scripted {
         Scripted::with(name, true, Duration::ZERO)
     }
 
+    /// One that is far away: all that a run takes is the way there and back.
+    pub(crate) fn far(name: &str, way: Duration) -> Scripted {
+        Scripted::build(name, true, way, way)
+    }
+
     pub(crate) fn with(name: &str, keeps_bits: bool, takes: Duration) -> Scripted {
+        Scripted::build(name, keeps_bits, takes, Duration::ZERO)
+    }
+
+    fn build(name: &str, keeps_bits: bool, takes: Duration, way: Duration) -> Scripted {
         let info = DeviceInfo {
             name: name.to_owned(),
             backend: "wasm".to_owned(),
@@ -91,6 +103,7 @@ impl Scripted {
             go_on: Notify::new(),
             keeps_bits,
             takes,
+            way,
             state: Mutex::default(),
         };
         Scripted { shared: Arc::new(shared) }
@@ -252,10 +265,16 @@ impl Device for Scripted {
         let error = if rows > 1 && !self.shared.keeps_bits { 1e-3 } else { 0.0 };
         let result: Vec<f32> = values.iter().map(|value| value + 1.0 + error).collect();
         let tensor = Tensor::from_slice(tensor.dims(), &result).unwrap();
-        let run = self.shared.takes.max(Duration::from_millis(1));
+        let run = (self.shared.takes - self.shared.way).max(Duration::from_millis(1));
+        let keep = |(_, to): &(String, Output)| {
+            let id = to.kept_as()?.clone();
+            self.state().tensors.insert(id.clone(), tensor.clone());
+            Some(KeptTensor { id, dtype: tensor.dtype(), dims: tensor.dims().to_vec() })
+        };
+        let kept = step.outputs.iter().filter_map(keep).collect();
         Ok(Outcome {
+            kept,
             outputs: vec![Returned { step: 0, name: "y".to_owned(), tensor }],
-            kept: Vec::new(),
             steps: vec![StepTiming { run, readback: Duration::ZERO }],
             queued: Duration::ZERO,
             device: self.info(),
@@ -323,11 +342,11 @@ fn rows() -> Vec<Dim> {
     vec![Dim::Named("n".to_owned())]
 }
 
-fn x() -> Value {
+pub(crate) fn x() -> Value {
     Value { name: "x".to_owned(), dtype: Some(DataType::F32), dims: Some(rows()) }
 }
 
-fn y() -> Value {
+pub(crate) fn y() -> Value {
     Value { name: "y".to_owned(), dtype: Some(DataType::F32), dims: Some(rows()) }
 }
 
@@ -400,7 +419,7 @@ impl Scene {
         let state = self.scheduler.state();
         state.queue.is_empty()
             && state.members.values().all(|member| {
-                member.in_flight == 0 && member.loaded.values().all(|held| held.in_use == 0)
+                member.in_flight() == 0 && member.loaded.values().all(|held| held.in_use == 0)
             })
     }
 }

@@ -8,18 +8,11 @@ use tokio::sync::{oneshot, watch};
 
 use super::Lane;
 use super::effect::Effect;
+use super::outbox::lets_go;
 use super::state::{Answer, Connection, Pending, Progress};
 use super::timeouts::LONGEST;
 use super::underway::Underway;
 use crate::error::{DeviceError, ErrorKind};
-
-/// When a request has to be answered.
-pub(super) enum Limit {
-    /// When it and those before it have had their time.
-    Patience,
-    /// After so long.
-    Deadline(Duration),
-}
 
 impl Lane {
     /// Asks, and waits as long as there is progress within `patience`, besides the time of those
@@ -32,25 +25,26 @@ impl Lane {
         patience: Duration,
         effect: Effect,
     ) -> Result<Answer, DeviceError> {
-        let mut asked = self.post(operation, message, body, patience, Limit::Patience, effect)?;
+        let mut asked = self.post(operation, message, body, patience, None, effect)?;
         self.finish(&mut asked).await
     }
 
-    /// Asks for a run, which ends at a fixed time and can be cancelled by its name.
+    /// Asks for a run, for which nobody waits longer than until its deadline, and which can be
+    /// cancelled by its name.
     pub(super) async fn ask_run(
         &self,
         underway: &Underway<'_>,
         message: impl FnOnce(u64) -> ToLane,
         body: Vec<Bytes>,
         patience: Duration,
-        limit: Limit,
+        deadline: Option<Duration>,
         effect: Effect,
     ) -> Result<Answer, DeviceError> {
-        if matches!(limit, Limit::Deadline(deadline) if deadline.is_zero()) {
+        if deadline.is_some_and(|deadline| deadline.is_zero()) {
             return Err(given_up(ErrorKind::Timeout));
         }
         let mut asked =
-            underway.ask(|| self.post("run", message, body, patience, limit, effect))?;
+            underway.ask(|| self.post("run", message, body, patience, deadline, effect))?;
         self.finish(&mut asked).await
     }
 
@@ -58,9 +52,10 @@ impl Lane {
     pub(super) fn give_up(&self, request: u64, kind: ErrorKind) -> bool {
         let mut state = self.state();
         let Some(pending) = state.pending.remove(&request) else { return false };
-        state.abandoned.insert(request, pending.effect);
-        // Numbers always fit.
-        let _ = state.outbox.push_control(&ToLane::Cancel { request });
+        // What lets something go is done in any case: nobody else would.
+        if !lets_go(&pending.message) && !state.outbox.take_back(request) {
+            state.abandoned.insert(request, pending.effect);
+        }
         drop(state);
         self.shared.outgoing.notify_one();
         let _ = pending.answer.send(Err(given_up(kind)));
@@ -74,7 +69,7 @@ impl Lane {
         message: impl FnOnce(u64) -> ToLane,
         body: Vec<Bytes>,
         patience: Duration,
-        limit: Limit,
+        deadline: Option<Duration>,
         effect: Effect,
     ) -> Result<Asked<'_>, DeviceError> {
         let mut state = self.state();
@@ -89,11 +84,10 @@ impl Lane {
         let (answer, answered) = oneshot::channel();
         let now = Instant::now();
         let (progress, progressed) = watch::channel((now, None));
-        let timeout = match limit {
-            Limit::Patience => patience.saturating_add(state.wait()),
-            Limit::Deadline(deadline) => deadline,
-        }
-        .min(LONGEST);
+        // However long the caller would wait: a lane that hangs is found out by its own measure, while
+        // there is time left to go elsewhere.
+        let timeout = patience.saturating_add(state.wait()).min(LONGEST);
+        let timeout = deadline.map_or(timeout, |deadline| deadline.min(timeout));
         let pending = Pending {
             message: message(request),
             body,
@@ -107,7 +101,7 @@ impl Lane {
         let too_long = |e| DeviceError::caused(ErrorKind::Caller, "the request is too large", e);
         let (message, body) = (pending.message_now(), &pending.body);
         if state.is_up() {
-            state.outbox.push_request(&message, body).map_err(too_long)?;
+            state.outbox.push_request(request, &message, body).map_err(too_long)?;
         } else {
             // It is sent when the lane is back, and who is at fault should hear of it now.
             split(0, &message, body).map_err(too_long)?;
@@ -161,7 +155,12 @@ impl Asked<'_> {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        self.lane.give_up(self.request, ErrorKind::Cancelled);
+        let was_waiting = self.lane.give_up(self.request, ErrorKind::Cancelled);
+        // It was answered in the same moment, and nobody will ever hear the names of what it left.
+        if !was_waiting && let Ok(Ok(answer)) = self.answered.try_recv() {
+            self.lane.state().disown(answer.new);
+            self.lane.shared.outgoing.notify_one();
+        }
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Opened {
 }
 
 /// Why a connection ended.
-enum End {
+pub(super) enum End {
     /// The line: the lane may come back.
     Cut(String),
     /// The lane: it will not.
@@ -165,11 +165,13 @@ impl Lane {
             .pending
             .iter()
             .filter(|(request, _)| !known.contains(request))
-            .map(|(_, pending)| (pending.message_now(), pending.body.clone()))
+            .map(|(request, pending)| (*request, pending.message_now(), pending.body.clone()))
             .collect();
-        for (message, body) in again {
-            let _ = state.outbox.push_request(&message, &body);
+        for (request, message, body) in again {
+            let _ = state.outbox.push_request(request, &message, &body);
         }
+        // What the lane does not know of it will not do.
+        state.abandoned.retain(|request, _| known.contains(request));
         drop(state);
         shared.outgoing.notify_one();
         if resume.is_some() {
@@ -332,7 +334,7 @@ impl Lane {
     }
 
     /// Gives an answer to whoever waits for it.
-    fn answered(&self, request: u64, message: FromLane, body: Bytes) -> Result<(), End> {
+    pub(super) fn answered(&self, request: u64, message: FromLane, body: Bytes) -> Result<(), End> {
         let mut state = self.state();
         if request >= state.next_request || request == 0 {
             return Err(broken(format!("an answer to request {request}, which nobody made")));
@@ -388,8 +390,10 @@ impl Lane {
                 Err(DeviceError::new(kind, message))
             }
             message => {
+                let ids = kept.iter().map(|tensor| &tensor.id);
+                let new = ids.filter(|id| !state.tensors.contains_key(id)).cloned().collect();
                 let new_weight_bytes = state.apply(pending.effect, &message, &kept);
-                Ok(Answer { message, body, parts: pending.parts, new_weight_bytes, kept })
+                Ok(Answer { message, body, parts: pending.parts, new_weight_bytes, kept, new })
             }
         };
         drop(state);

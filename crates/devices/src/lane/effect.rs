@@ -124,6 +124,15 @@ impl State {
         }
     }
 
+    /// Nobody knows of these tensors any more.
+    pub(crate) fn disown(&mut self, tensors: Vec<TensorId>) {
+        for id in tensors {
+            if self.tensors.remove(&id).is_some() {
+                self.undo_keep(id);
+            }
+        }
+    }
+
     fn undo_keep(&mut self, id: TensorId) {
         let keeps = |effect: &Effect| match effect {
             Effect::Puts(other, _) => *other == id,
@@ -141,6 +150,6 @@ impl State {
         let request = self.next_request;
         self.next_request += 1;
         // A name always fits.
-        let _ = self.outbox.push_request(&message(request), &[]);
+        let _ = self.outbox.push_request(request, &message(request), &[]);
     }
 }

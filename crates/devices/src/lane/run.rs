@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use holdfast_wire::{FromLane, ToLane};
 
 use super::Lane;
-use super::ask::Limit;
 use super::convert::{self, Encoded};
 use super::effect::Effect;
 use super::state::Answer;
@@ -36,15 +35,13 @@ impl Lane {
             let patience = each.fold(Duration::ZERO, Duration::saturating_add);
             (encoded, patience)
         };
-        let limit = program.deadline.map_or(Limit::Patience, |deadline| {
-            Limit::Deadline(deadline.saturating_sub(arrived.elapsed()))
-        });
+        let deadline = program.deadline.map(|deadline| deadline.saturating_sub(arrived.elapsed()));
         let Encoded { steps, body, input_bytes, returns, keeps } = encoded;
         let message = |request| ToLane::Run { request, deadline_ms: 0, steps };
         let segments = needs.segments.clone();
         let effect = Effect::Runs { segments: needs.segments, uses: needs.tensors, keeps };
         let asked = Instant::now();
-        let answer = self.ask_run(underway, message, body, patience, limit, effect).await?;
+        let answer = self.ask_run(underway, message, body, patience, deadline, effect).await?;
 
         let Answer { message, body, parts: mut sent, kept, .. } = answer;
         let FromLane::Outcome { outputs, queued_ms, steps, .. } = message else {

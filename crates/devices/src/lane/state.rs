@@ -85,6 +85,8 @@ pub(crate) struct Answer {
     pub(crate) new_weight_bytes: u64,
     /// What the lane keeps of a run.
     pub(crate) kept: Vec<KeptTensor>,
+    /// What of that it had not kept before.
+    pub(crate) new: Vec<TensorId>,
 }
 
 impl Pending {
@@ -93,7 +95,8 @@ impl Pending {
         let mut message = self.message.clone();
         if let ToLane::Run { deadline_ms, .. } = &mut message {
             let left = self.deadline.saturating_duration_since(Instant::now());
-            *deadline_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
+            // Rounded up: a lane that ended it before its time would count as one that hung.
+            *deadline_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
         }
         message
     }

@@ -87,29 +87,20 @@ impl Lane {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
-    use holdfast_models::Store;
-    use holdfast_wire::Backend;
-
-    use super::super::LaneOptions;
-    use super::super::tests::hello;
+    use super::super::{LaneOptions, tests};
     use super::*;
     use crate::device::Device;
     use crate::program::Program;
 
     /// A lane that was not heard of yet, with room for so many requests.
     fn lane(folder: &std::path::Path, queue: usize) -> Lane {
-        let store = Arc::new(Store::open(folder).unwrap());
-        let options = LaneOptions { queue, ..LaneOptions::default() };
-        let [name, session, key] = ["scripted", "session", "key"].map(str::to_owned);
-        Lane::new(name, session, key, hello(Backend::Wasm), store, options)
+        tests::lane(folder, LaneOptions { queue, ..LaneOptions::default() })
     }
 
     fn program() -> Program {
-        let (request, deadline) = (RequestId("it".to_owned()), Some(Duration::from_secs(60)));
-        Program { request, deadline, steps: Vec::new() }
+        tests::program(Some(Duration::from_secs(60)))
     }
 
     async fn kind(run: impl Future<Output = Result<crate::Outcome, DeviceError>>) -> ErrorKind {

@@ -30,12 +30,16 @@ pub(super) struct SourceView {
     pub(super) failing: Option<String>,
     /// Backends that it does not have, and why.
     pub(super) lacks: Vec<(Backend, String)>,
+    /// Backends that are no accelerators there, and why.
+    pub(super) plain: Vec<(Backend, String)>,
 }
 
 /// A browser that was started.
 #[derive(Clone, Debug)]
 pub(super) struct BrowserView {
     pub(super) id: u64,
+    /// The source, by position.
+    pub(super) source: usize,
     pub(super) stage: Stage,
     pub(super) lacks: Vec<(Backend, String)>,
     /// How long it has had nothing to do; `None` if it has.
@@ -141,6 +145,16 @@ pub(super) fn refusal(picture: &Picture, backend: Backend, patience: Patience) -
     failing.or(lacking).or_else(nothing)
 }
 
+/// Why no browser that is there, or would be started, has an accelerator on a backend; `None` if that
+/// is not known.
+pub(super) fn no_accelerator(picture: &Picture, backend: Backend) -> Option<String> {
+    let having = picture.staying().filter(|browser| browser.may_have(backend));
+    let sources = having.map(|browser| browser.source).chain(picture.source(Some(backend)));
+    let mut reasons = sources.map(|source| reason(&picture.sources[source].plain, backend));
+    let first = reasons.next()??;
+    reasons.all(|reason| reason.is_some()).then(|| first.to_owned())
+}
+
 impl Picture {
     /// Browsers that may be there at once.
     fn limit(&self) -> usize {
@@ -187,7 +201,11 @@ impl BrowserView {
 }
 
 fn lacks(lacks: &[(Backend, String)], backend: Backend) -> bool {
-    lacks.iter().any(|(lacked, _)| *lacked == backend)
+    reason(lacks, backend).is_some()
+}
+
+fn reason(reasons: &[(Backend, String)], backend: Backend) -> Option<&str> {
+    reasons.iter().find(|(about, _)| *about == backend).map(|(_, reason)| reason.as_str())
 }
 
 #[cfg(test)]
@@ -199,11 +217,13 @@ mod tests {
         SourceView {
             failing: failing.then(|| "it is broken".to_owned()),
             lacks: lacks.iter().map(reason).collect(),
+            plain: Vec::new(),
         }
     }
 
     fn browser(id: u64, stage: Stage, idle: Option<u64>) -> BrowserView {
-        BrowserView { id, stage, lacks: Vec::new(), idle: idle.map(Duration::from_secs) }
+        let idle = idle.map(Duration::from_secs);
+        BrowserView { id, source: 0, stage, lacks: Vec::new(), idle }
     }
 
     /// One that has no WebNN.
@@ -408,6 +428,28 @@ mod tests {
             let told = refusal(&picture, Backend::Wasm, Patience::Fresh);
             assert_eq!(told.as_deref(), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn an_accelerator_is_only_looked_for_where_none_was_found_yet() {
+        use Stage::{Leaving, Serving};
+        let plain = || {
+            let plain = vec![(Backend::Webgpu, "a processor".to_owned())];
+            SourceView { plain, ..source(false, &[]) }
+        };
+        let lacking = || source(false, &[Backend::Webgpu]);
+        let with = |sources: Vec<SourceView>, browsers: Vec<BrowserView>| {
+            let picture = Picture { sources, browsers, ..picture() };
+            no_accelerator(&picture, Backend::Webgpu).is_some()
+        };
+        let of_second = |stage| BrowserView { source: 1, ..browser(1, stage, None) };
+        assert!(with(vec![plain()], vec![]));
+        assert!(with(vec![plain()], vec![browser(1, Serving, None)]));
+        assert!(with(vec![lacking(), plain()], vec![]));
+        assert!(with(vec![plain(), source(false, &[])], vec![of_second(Leaving)]));
+        assert!(!with(vec![plain(), source(false, &[])], vec![of_second(Serving)]));
+        assert!(!with(vec![source(false, &[])], vec![]), "nobody has looked");
+        assert!(!with(vec![lacking()], vec![]), "that there is none is another answer");
     }
 
     #[test]

@@ -27,8 +27,10 @@ use tokio::time::Instant;
 pub use options::BrowserOptions;
 
 use crate::carry::Patience;
+use crate::measurements::Measurements;
 use crate::pool::lock;
 use crate::scheduler::Scheduler;
+use decide::Picture;
 use metrics::FleetMetrics;
 use state::State;
 
@@ -43,6 +45,7 @@ struct Shared {
     options: BrowserOptions,
     lanes: Arc<Lanes>,
     scheduler: Scheduler,
+    measurements: Arc<Measurements>,
     progress: Arc<dyn Fn(&str) + Send + Sync>,
     /// There is something to decide.
     poke: Notify,
@@ -62,11 +65,13 @@ impl Fleet {
         options: BrowserOptions,
         lanes: Arc<Lanes>,
         scheduler: Scheduler,
+        measurements: Arc<Measurements>,
         progress: Arc<dyn Fn(&str) + Send + Sync>,
     ) -> Fleet {
         let state = Mutex::new(State::new(&options));
         let (poke, changes) = (Notify::new(), watch::channel(0).0);
-        let shared = Shared { options, lanes, scheduler, progress, poke, changes, state };
+        let shared =
+            Shared { options, lanes, scheduler, measurements, progress, poke, changes, state };
         let supervisor = Mutex::default();
         Fleet { shared: Arc::new(shared), shutdown: watch::channel(false).0, supervisor }
     }
@@ -89,7 +94,8 @@ impl Fleet {
         loop {
             changes.mark_unchanged();
             joins.mark_unchanged();
-            if let Some(lane) = there(&shared.lanes, &shared.scheduler, backend) {
+            let (scheduler, measurements) = (&shared.scheduler, &shared.measurements);
+            if let Some(lane) = there(&shared.lanes, scheduler, measurements, backend) {
                 return Ok(lane);
             }
             if let Some(reason) = shared.refusal(backend, patience) {
@@ -104,6 +110,21 @@ impl Fleet {
                 }
             }
         }
+    }
+
+    /// A lane was measured; if it is no accelerator, with the reason.
+    pub(crate) fn measured(&self, lane: &Lane, plain: Option<String>) {
+        let mut state = self.shared.state();
+        let own = state.browsers.values().find(|entry| entry.page == lane.hello().page);
+        if let Some(source) = own.map(|entry| entry.source) {
+            state.records[source].measured(lane.backend(), plain, Instant::now());
+        }
+    }
+
+    /// Why its browsers have no accelerator on a backend, if that was found out.
+    pub(crate) fn no_accelerator(&self, backend: Backend) -> Option<String> {
+        let state = self.shared.state();
+        decide::no_accelerator(&self.shared.picture(&state), backend)
     }
 
     /// How the fleet is.
@@ -177,8 +198,12 @@ impl Shared {
         if state.door.is_none() {
             return Some("there is no link to join by".to_owned());
         }
-        let picture = state.picture(&self.options, &self.scheduler, &self.lanes);
-        decide::refusal(&picture, backend, patience)
+        decide::refusal(&self.picture(&state), backend, patience)
+    }
+
+    /// What decisions are made by.
+    fn picture(&self, state: &State) -> Picture {
+        state.picture(&self.options, &self.scheduler, &self.lanes, &self.measurements)
     }
 }
 
@@ -205,15 +230,22 @@ impl Drop for Need {
     }
 }
 
-/// A lane on a backend that takes work now.
-pub(crate) fn there(lanes: &Lanes, scheduler: &Scheduler, backend: Backend) -> Option<Lane> {
+/// A lane on a backend that takes work now: the first of those that failed least.
+pub(crate) fn there(
+    lanes: &Lanes,
+    scheduler: &Scheduler,
+    measurements: &Measurements,
+    backend: Backend,
+) -> Option<Lane> {
     let takes_work = |lane: &Lane| {
         lane.backend() == backend
             && lane.is_connected()
             && lane.power().share > 0.0
             && !scheduler.is_withdrawn(&lane.hello().page)
+            && measurements.given_up(lane).is_none()
     };
-    lanes.all().into_iter().find(takes_work)
+    let taking = lanes.all().into_iter().filter(takes_work);
+    taking.min_by_key(|lane| measurements.failures(lane))
 }
 
 /// Why a browser has no such backend, by what one of its lanes said.

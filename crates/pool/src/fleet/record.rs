@@ -12,20 +12,58 @@ use super::started::Ended;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
+/// How long something that was not there is taken not to be: a probe may have been slow, or a driver
+/// busy.
+const LACKS_FOR: Duration = Duration::from_secs(60);
+
+/// How long what is no accelerator is taken not to be one. Requests that are left to Holdfast have
+/// somewhere else to go, so nothing is started for them just to look again.
+const PLAIN_FOR: Duration = Duration::from_secs(3600);
+
 /// What is known of one thing to start.
 pub(super) struct Record {
     pub(super) source: Source,
     /// What was found, so that it is looked for once.
     pub(super) installed: Option<Installed>,
-    /// Backends that it does not have, and why.
-    pub(super) lacks: Vec<(Backend, String)>,
+    /// Backends that the last browser of it did not have, and why; and when it joined.
+    lacks: Option<(Instant, Vec<(Backend, String)>)>,
+    /// Backends that are no accelerators, why, and when that was measured.
+    plain: Vec<(Backend, String, Instant)>,
     failures: u32,
     failing: Option<(Instant, String)>,
 }
 
 impl Record {
     pub(super) fn new(source: Source) -> Record {
-        Record { source, installed: None, lacks: Vec::new(), failures: 0, failing: None }
+        let (lacks, plain, failing) = Default::default();
+        Record { source, installed: None, lacks, plain, failures: 0, failing }
+    }
+
+    /// A browser of it has joined, without these backends.
+    pub(super) fn joined(&mut self, lacks: Vec<(Backend, String)>, now: Instant) {
+        self.lacks = Some((now, lacks));
+    }
+
+    /// Backends that it does not have, and why.
+    pub(super) fn lacks(&self, now: Instant) -> &[(Backend, String)] {
+        self.lacked(LACKS_FOR, now)
+    }
+
+    fn lacked(&self, within: Duration, now: Instant) -> &[(Backend, String)] {
+        self.lacks.as_ref().filter(|(at, _)| now - *at < within).map_or(&[], |(_, lacks)| lacks)
+    }
+
+    /// A lane of it was measured; if it is no accelerator, with the reason.
+    pub(super) fn measured(&mut self, backend: Backend, plain: Option<String>, now: Instant) {
+        self.plain.retain(|(known, _, _)| *known != backend);
+        self.plain.extend(plain.map(|reason| (backend, reason, now)));
+    }
+
+    /// Backends that are no accelerators there, and why: what is not there is none either.
+    pub(super) fn plain(&self, now: Instant) -> Vec<(Backend, String)> {
+        let measured = self.plain.iter().filter(|(_, _, at)| now - *at < PLAIN_FOR);
+        let measured = measured.map(|(backend, reason, _)| (*backend, reason.clone()));
+        measured.chain(self.lacked(PLAIN_FOR, now).iter().cloned()).collect()
     }
 
     /// A lane of it answered a request.
@@ -101,6 +139,26 @@ mod tests {
         assert_eq!(record.failing(now + FIRST_PAUSE), None);
         record.failed("still".to_owned(), false, now + FIRST_PAUSE);
         assert_eq!(record.failing(now + 2 * FIRST_PAUSE), Some("still"));
+    }
+
+    #[test]
+    fn a_passing_lack_passes_and_an_accelerator_is_not_looked_for_again_so_soon() {
+        let now = Instant::now();
+        let mut record = Record::new(Source::Best);
+        let of = |found: &[(Backend, String)]| {
+            found.iter().map(|(backend, _)| *backend).collect::<Vec<_>>()
+        };
+        record.joined(vec![(Backend::Webnn, "none".to_owned())], now);
+        record.measured(Backend::Webgpu, Some("a processor".to_owned()), now);
+        assert_eq!(of(record.lacks(now)), [Backend::Webnn]);
+        let later = now + LACKS_FOR;
+        assert_eq!(of(record.lacks(later)), []);
+        assert_eq!(of(&record.plain(later)), [Backend::Webgpu, Backend::Webnn]);
+        assert_eq!(of(&record.plain(now + PLAIN_FOR)), []);
+        // The next browser of it may know better.
+        record.joined(Vec::new(), later);
+        record.measured(Backend::Webgpu, None, later);
+        assert_eq!(of(&record.plain(later)), []);
     }
 
     #[test]

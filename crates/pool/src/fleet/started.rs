@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::health::{Seen, Verdict, judge};
 use super::history::ScalingStep;
 use super::metrics::BrowserState;
-use super::state::{Facts, Order};
+use super::state::{BACKENDS, Facts, Order};
 use super::{Shared, missing};
 use crate::pool::explain;
 
@@ -138,15 +138,14 @@ impl Started {
                 return Err(Ended::NeverJoined(format!("{name} did not join within {limit} s")));
             }
         };
-        let lacks = [Backend::Webgpu, Backend::Webnn, Backend::Wasm];
-        let lacks = lacks.into_iter().filter_map(|b| Some((b, missing(&lane, b)?)));
+        let lacks = BACKENDS.into_iter().filter_map(|b| Some((b, missing(&lane, b)?)));
         let lacks: Vec<(Backend, String)> = lacks.collect();
         {
             let mut state = self.shared.state();
             if let Some(entry) = state.browsers.get_mut(&self.id) {
                 entry.lacks.clone_from(&lacks);
             }
-            state.records[self.source].lacks = lacks;
+            state.records[self.source].joined(lacks, Instant::now());
             state.note(ScalingStep::Join, self.id, "its page is there");
         }
         self.set(BrowserState::Serving);

@@ -15,6 +15,7 @@ use super::history::{History, ScalingEvent, ScalingStep};
 use super::metrics::BrowserState;
 use super::options::BrowserOptions;
 use super::record::Record;
+use crate::measurements::Measurements;
 use crate::scheduler::Scheduler;
 
 pub(super) struct State {
@@ -73,6 +74,9 @@ pub(super) enum Order {
     End,
 }
 
+/// What a page may have lanes on.
+pub(super) const BACKENDS: [Backend; 3] = [Backend::Webgpu, Backend::Webnn, Backend::Wasm];
+
 /// How long a browser that joined has until it shows what it does for those who wait: its lanes
 /// are measured, and load models.
 const SETTLING: Duration = Duration::from_secs(3);
@@ -99,19 +103,32 @@ impl State {
         options: &BrowserOptions,
         scheduler: &Scheduler,
         lanes: &Lanes,
+        measurements: &Measurements,
     ) -> Picture {
         let asked: Vec<Lane> = lanes.all();
         let is_asked =
             |page: &str| asked.iter().any(|lane| lane.hello().page == page && lane.in_flight() > 0);
         let now = Instant::now();
-        let source = |record: &Record| SourceView {
-            failing: record.failing(now).map(str::to_owned),
-            lacks: record.lacks.clone(),
+        // What failed its measurements is as good as not there, and the next browser of the same
+        // source is no better as long as this one shows it.
+        let useless = |entry: &Entry| {
+            let own = asked.iter().filter(|lane| lane.hello().page == entry.page);
+            let useless = |backend| Some((backend, measurements.useless(own.clone(), backend)?));
+            BACKENDS.into_iter().filter_map(useless).collect::<Vec<_>>()
+        };
+        let source = |(number, record): (usize, &Record)| {
+            let own = self.browsers.values().filter(|entry| entry.source == number);
+            SourceView {
+                failing: record.failing(now).map(str::to_owned),
+                lacks: record.lacks(now).iter().cloned().chain(own.flat_map(&useless)).collect(),
+                plain: record.plain(now),
+            }
         };
         let browser = |(&id, entry): (&u64, &Entry)| BrowserView {
             id,
+            source: entry.source,
             stage: entry.stage(now),
-            lacks: entry.lacks.clone(),
+            lacks: entry.lacks.iter().cloned().chain(useless(entry)).collect(),
             // A lane may also be asked by others than the scheduler, to be measured.
             idle: entry.idle(scheduler, now).filter(|_| !is_asked(&entry.page)),
         };
@@ -119,7 +136,7 @@ impl State {
             min: options.min,
             max: options.max,
             idle_limit: options.idle,
-            sources: self.records.iter().map(source).collect(),
+            sources: self.records.iter().enumerate().map(source).collect(),
             browsers: self.browsers.iter().map(browser).collect(),
             demands: scheduler.demand(),
             needs: self.needs.clone(),

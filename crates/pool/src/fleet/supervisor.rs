@@ -52,7 +52,7 @@ impl Tasks {
     fn act(&mut self, shared: &Arc<Shared>) -> bool {
         let mut state = shared.state();
         let Some(door) = state.door.clone().filter(|_| !state.closed) else { return false };
-        match decide(&state.picture(&shared.options, &shared.scheduler, &shared.lanes)) {
+        match decide(&shared.picture(&state)) {
             Decision::Nothing => false,
             Decision::Close(id, why) => {
                 state.set(id, BrowserState::Draining);
@@ -74,7 +74,7 @@ impl Tasks {
                     since: Instant::now(),
                     facts: None,
                     memory: None,
-                    lacks: state.records[source].lacks.clone(),
+                    lacks: state.records[source].lacks(Instant::now()).to_vec(),
                     order: sender,
                 };
                 state.browsers.insert(id, entry);

@@ -203,9 +203,9 @@ async fn ask(
     let order = (Priority::Normal, scheduler.arrival());
     let mut ticket = scheduler.enqueue(wanted, order, model, inputs, None, None);
     match ticket.turn(None).await {
-        Some(Turn::Run(mut lease)) => match run_alone(&lease.granted, inputs, None).await {
-            Ok((answered, mut ran)) => {
-                lease.used = Used::well(1, &mut ran);
+        Some(Turn::Run(mut lease)) => match run_alone(&mut lease, inputs, None).await {
+            Ok((answered, ran)) => {
+                lease.used = Used::well(1, ran);
                 Ok(Said::Gave(answered.outcome.outputs))
             }
             Err(error) => judge(model, &lease.failed(error)),

@@ -25,12 +25,13 @@ pub(super) async fn run(mut parts: Vec<(Waiter, Lease)>) {
         })
         .collect();
     let Some((_, first)) = kept.first() else { return };
-    match program::run(first.device.as_ref(), &asked, None).await {
+    let Some((_, lease)) = parts.first_mut() else { return };
+    match program::run(first.device.as_ref(), &asked, None, &mut lease.kept).await {
         Ok(mut ran) => {
             let answers = std::mem::take(&mut ran.answers);
             // Only the first has anything left to tell: what was measured counts once.
             for (_, lease) in &mut parts {
-                lease.used = Used::well(1, &mut ran);
+                lease.used = Used::among_others(std::mem::take(&mut ran.steps));
             }
             for ((waiter, lease), answered) in parts.into_iter().zip(answers) {
                 let granted = free(lease);
@@ -49,10 +50,10 @@ pub(super) async fn run(mut parts: Vec<(Waiter, Lease)>) {
             }
             // One of them may be wrong, which is no reason for the others to fail.
             for ((waiter, mut lease), (inputs, _)) in parts.into_iter().zip(&kept) {
-                let result = run_alone(&lease.granted, inputs, None).await;
+                let result = run_alone(&mut lease, inputs, None).await;
                 let result = match result {
-                    Ok((answered, mut ran)) => {
-                        lease.used = Used::well(1, &mut ran);
+                    Ok((answered, ran)) => {
+                        lease.used = Used::well(1, ran);
                         Ok(answered)
                     }
                     Err(error) => Err(lease.failed(error)),

@@ -42,7 +42,7 @@ impl Scheduler {
         let mut crew = Crew::default();
         for member in state.members.values().filter(|member| member.is_of(page)) {
             crew.devices += 1;
-            crew.busy += member.in_flight + usize::from(member.loading.is_some());
+            crew.busy += member.in_flight() + usize::from(member.loading.is_some());
             crew.answered += member.answered;
             crew.used = crew.used.max(Some(member.used_at));
         }

@@ -2,7 +2,7 @@
 
 mod room;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::turn::{Granted, Used};
 use crate::cache::Cache;
 use crate::choice::Choice;
 use crate::placement::{Load, View};
-use crate::program::There;
+use crate::program::{Kept, There};
 use crate::route::Prepared;
 use crate::tensors::storage_of;
 use crate::values::Values;
@@ -131,7 +131,8 @@ pub(crate) struct Member {
     pub(crate) losses: u64,
     /// What it is computing that other requests may need, by how many programs.
     computing: HashMap<Digest, usize>,
-    pub(crate) in_flight: usize,
+    /// Since when the slots are taken that are, by their numbers.
+    running: BTreeMap<u64, Instant>,
     pub(crate) loaded: HashMap<SegmentId, Held>,
     pub(crate) loading: Option<Loading>,
     pub(crate) health: Health,
@@ -149,6 +150,8 @@ pub(crate) struct Member {
     paused_until: Option<Instant>,
     /// How long a segment takes for one request.
     speeds: HashMap<SegmentId, Duration>,
+    /// How long the way there and back takes for one request of a route.
+    transfers: HashMap<SegmentId, Duration>,
     /// How long a route takes to load.
     loads: HashMap<SegmentId, Duration>,
     uses: u64,
@@ -158,6 +161,8 @@ pub(crate) struct Member {
 pub(crate) struct Held {
     pub(crate) model: Arc<Prepared>,
     pub(crate) loaded: Arc<Loaded>,
+    /// When its load began.
+    pub(crate) began: Instant,
     pub(crate) at: Instant,
     pub(crate) in_use: usize,
     used: u64,
@@ -194,12 +199,13 @@ impl Member {
             device,
             info,
             options,
-            in_flight: 0,
+            running: BTreeMap::new(),
             loaded: HashMap::new(),
             loading: None,
             failures: 0,
             paused_until: None,
             speeds: HashMap::new(),
+            transfers: HashMap::new(),
             loads: HashMap::new(),
             uses: 0,
         }
@@ -263,9 +269,20 @@ impl Member {
         self.serves(wanted) && (wanted.kind.is_some() || model.may_run_on(&self.kind))
     }
 
+    /// How many programs it has.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.running.len()
+    }
+
+    /// In how long it takes work again; `None` if it cannot be heard.
+    fn ready_in(&self, now: Instant) -> Option<Duration> {
+        let pause = self.paused_until.map(|until| until.saturating_duration_since(now));
+        (self.health == Health::Ready).then_some(pause.unwrap_or_default())
+    }
+
     /// Whether it can take work right now.
     pub(crate) fn is_free(&self, now: Instant) -> bool {
-        self.in_flight < self.slots()
+        self.in_flight() < self.slots()
             && !self.withdrawn
             && self.health == Health::Ready
             && self.paused_until.is_none_or(|until| until <= now)
@@ -295,12 +312,25 @@ impl Member {
             load,
             run: self.expected_run(model, values),
             free: self.is_free(now),
-            in_flight: self.in_flight,
+            ready_in: self.ready_in(now),
+            in_flight: self.in_flight(),
+            // The numbers of slots only grow.
+            oldest: self.running.values().next().map_or(Duration::ZERO, |since| now - *since),
             parallel: self.options.parallel,
             share: self.share,
             favoured: favours(model.kind, self.options.browser.as_deref()),
             avoided,
         }
+    }
+
+    /// When it began to load a route, and when that was done: now at the latest. `None` if it has not.
+    pub(crate) fn load_of(&self, route: &SegmentId, now: Instant) -> Option<(Instant, Instant)> {
+        if let Some(held) = self.loaded.get(route) {
+            return Some((held.began, held.at));
+        }
+        let loading = self.loading.as_ref()?;
+        let is_it = loading.model.as_ref().is_some_and(|model| model.id == *route);
+        is_it.then_some((loading.since, now))
     }
 
     /// Notes that a load ended well.
@@ -311,6 +341,7 @@ impl Member {
         let held = Held {
             model: model.clone(),
             loaded: Arc::new(loaded),
+            began: since,
             at: now,
             in_use: 0,
             used: self.uses,
@@ -320,14 +351,14 @@ impl Member {
         self.failures = 0;
     }
 
-    /// Takes a slot for a model that is loaded.
-    pub(crate) fn take(&mut self, segment: &SegmentId, now: Instant) -> Option<&Held> {
+    /// Takes a slot, by its number, for a model that is loaded.
+    pub(crate) fn take(&mut self, segment: &SegmentId, slot: u64, now: Instant) -> Option<&Held> {
         let held = self.loaded.get_mut(segment)?;
         self.used_at = now;
         self.uses += 1;
         held.used = self.uses;
         held.in_use += 1;
-        self.in_flight += 1;
+        self.running.insert(slot, now);
         Some(held)
     }
 
@@ -374,8 +405,14 @@ impl Member {
     }
 
     /// Gives a slot back.
-    pub(crate) fn give_back(&mut self, granted: &Granted, used: &Used, now: Instant) {
-        self.in_flight = self.in_flight.saturating_sub(1);
+    pub(crate) fn give_back(
+        &mut self,
+        granted: &Granted,
+        used: &Used,
+        kept: &[Kept],
+        now: Instant,
+    ) {
+        self.running.remove(&granted.number);
         self.used_at = now;
         self.disengage(granted);
         let id = &granted.model.id;
@@ -385,24 +422,31 @@ impl Member {
         {
             held.in_use = held.in_use.saturating_sub(1);
         }
+        // What was lost since is not there.
+        if self.losses == granted.losses {
+            kept.iter().for_each(|kept| self.cache.add(kept, now));
+        }
         match used {
-            Used::Well { requests, steps, kept } => {
+            Used::Well { requests, steps, transfer } => {
                 self.failures = 0;
                 self.answered += *requests as u64;
+                let share = (*requests).max(1) as u32;
                 for (segment, took) in steps {
-                    let share = (*requests).max(1) as u32;
                     remember(&mut self.speeds, *segment, *took / share);
                 }
-                kept.iter().for_each(|kept| self.cache.add(kept, now));
+                if let Some(transfer) = transfer {
+                    remember(&mut self.transfers, *id, *transfer / share);
+                }
             }
             Used::Badly(fault) => self.failed(*fault, now),
             Used::NotToSay => {}
         }
     }
 
-    /// How long a request takes, with what is there for it; `None` before anything was measured.
+    /// How long a request takes, with what is there for it and the way there and back; `None` before
+    /// anything was measured.
     fn expected_run(&self, model: &Prepared, values: Option<&Values>) -> Option<Duration> {
-        let mut total = Duration::ZERO;
+        let mut total = self.transfers.get(&model.id).copied().unwrap_or_default();
         for (number, step) in model.steps.iter().enumerate() {
             let values = values.filter(|_| step.trunk);
             let value = values.and_then(|values| values.steps[number].as_ref());

@@ -29,13 +29,14 @@ use tokio::time::Instant;
 
 use crate::batch::Inputs;
 use crate::choice::Choice;
+use crate::program::Kept;
 use crate::route::Prepared;
 use crate::values::Values;
 use kind::Kind;
 use member::{Host, KindId, MemberId, MemberOptions};
 use queue::{GroupKey, Order, Waiter, Wanted};
 use state::{Action, State};
-use turn::{Granted, Lease, Turn, Used};
+use turn::{Granted, Lease, Turn, Used, counted};
 
 /// Cheap to clone: clones are the same scheduler.
 #[derive(Clone)]
@@ -170,8 +171,8 @@ impl Scheduler {
         (self.shared.progress)(text);
     }
 
-    pub(crate) fn release(&self, granted: &Granted, used: Used) {
-        self.change(|state| ((), state.release(granted, &used, Instant::now())));
+    pub(crate) fn release(&self, granted: &Granted, used: Used, kept: &[Kept]) {
+        self.change(|state| ((), state.release(granted, &used, kept, Instant::now())));
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -230,8 +231,8 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Waits for the request's turn. `None` if the deadline has passed before; loading is not
-    /// counted.
+    /// Waits for the request's turn. `None` if the deadline has passed before. The time in which its
+    /// own model is loaded does not count; waiting for that to begin does.
     pub(crate) async fn turn(&mut self, deadline: Option<Duration>) -> Option<Turn> {
         // The sender is dropped only with the scheduler, and this has it.
         let gone = |_| Turn::Gone;
@@ -246,15 +247,14 @@ impl Ticket {
                 () = tokio::time::sleep_until(until) => {}
             }
             let now = Instant::now();
-            let ready_since = self.scheduler.state().ready_since(&self.key);
-            until = match ready_since {
-                Some(at) => at.max(self.since) + deadline,
-                // It is still loading; looked at seldom, however short the deadline is.
-                None => now + deadline.max(LOOK),
-            };
-            if until <= now {
+            let load = self.scheduler.state().load_of(&self.key, now);
+            let left = deadline.saturating_sub(counted(self.since, now, load));
+            if left.is_zero() {
                 return None;
             }
+            let is_loading = load.is_some_and(|(_, ended)| ended >= now);
+            // While it is loading, it is looked at seldom, however little is left.
+            until = now + if is_loading { left.max(LOOK) } else { left };
         }
     }
 

@@ -112,7 +112,7 @@ impl State {
         let waiting = self.queue.waiting_on(graph, wanted);
         let measured = serving().filter_map(|member| {
             let run = member.measured(graph)?.div_f64(member.share.max(LEAST_SHARE));
-            let own = member.in_flight as f64 / member.options.parallel.max(1) as f64;
+            let own = member.in_flight() as f64 / member.options.parallel.max(1) as f64;
             let ahead = own + waiting as f64 / parallel.max(1) as f64;
             Some((run + run.mul_f64(ahead), waiting > 0 || !member.is_free(now)))
         });

@@ -20,6 +20,7 @@ use super::turn::{Granted, Turn, Used};
 use crate::account::Account;
 use crate::choice::Choice;
 use crate::placement::{Decision, Load, View, place};
+use crate::program::Kept;
 use crate::route::Prepared;
 use crate::values::Values;
 
@@ -361,12 +362,14 @@ impl State {
         values: Option<Arc<Values>>,
         now: Instant,
     ) -> Option<Granted> {
-        let first = self.members.values().all(|member| member.in_flight == 0);
+        let first = self.members.values().all(|member| member.in_flight() == 0);
         let member = self.members.get_mut(&id)?;
         let (device, steady) = (member.device.clone(), member.options.steady);
-        let held = member.take(route, now)?;
+        let losses = member.losses;
+        let held = member.take(route, self.granted + 1, now)?;
         self.granted += 1;
-        let (model, loaded, loaded_at) = (held.model.clone(), held.loaded.clone(), held.at);
+        let (model, loaded) = (held.model.clone(), held.loaded.clone());
+        let (load_began, loaded_at) = (held.began, held.at);
         let there = values.as_ref().map(|values| member.engage(&model, values, now));
         let there = Arc::new(there.unwrap_or_default());
         Some(Granted {
@@ -374,7 +377,9 @@ impl State {
             device,
             model,
             loaded,
+            load_began,
             loaded_at,
+            losses,
             steady,
             at: now,
             number: self.granted,
@@ -455,10 +460,16 @@ impl State {
     }
 
     /// Gives a slot back.
-    pub(crate) fn release(&mut self, granted: &Granted, used: &Used, now: Instant) -> Vec<Action> {
+    pub(crate) fn release(
+        &mut self,
+        granted: &Granted,
+        used: &Used,
+        kept: &[Kept],
+        now: Instant,
+    ) -> Vec<Action> {
         let mut actions = Vec::new();
         if let Some(member) = self.members.get_mut(&granted.member) {
-            member.give_back(granted, used, now);
+            member.give_back(granted, used, kept, now);
             let tensors = member.cache.take_dropped();
             if !tensors.is_empty() {
                 let let_go = LetGo { tensors, ..LetGo::default() };
@@ -476,10 +487,11 @@ impl State {
         granted.first && granted.number == self.granted
     }
 
-    /// Since when a group can be served, if it can.
-    pub(crate) fn ready_since(&self, key: &GroupKey) -> Option<Instant> {
+    /// When the route of a group began to be loaded, and when it was there first: now at the latest.
+    pub(crate) fn load_of(&self, key: &GroupKey, now: Instant) -> Option<(Instant, Instant)> {
         let serving = self.members.values().filter(|member| member.serves(key.wanted));
-        serving.filter_map(|member| Some(member.loaded.get(&key.segment)?.at)).min()
+        let loads = serving.filter_map(|member| member.load_of(&key.segment, now));
+        loads.min_by_key(|(began, ended)| (*ended, *began))
     }
 
     /// Whether something waits that may be able to go on by itself soon.

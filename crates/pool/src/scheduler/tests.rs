@@ -103,6 +103,41 @@ async fn loading_does_not_count_for_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn waiting_for_a_load_to_begin_counts_for_the_deadline() {
+    let device = Scripted::new("a").runs([Deed::Succeed, Deed::Hang]);
+    let scene = Scene::new(&[&device]);
+    scene.run(&request(1, 0.0)).await.unwrap();
+    // The device is busy with another model, and this one is loaded nowhere.
+    let (first, mut second) = (request(1, 1.0), request(2, 2.0));
+    second.deadline = Some(Duration::from_secs(2));
+    let asked = Instant::now();
+    tokio::select! {
+        biased;
+        _ = scene.run(&first) => panic!("it hangs"),
+        told = scene.run(&second) => assert!(matches!(told, Err(RunError::Expired(_))), "{told:?}"),
+        () = tokio::time::sleep(Duration::from_secs(60)) => panic!("its deadline never passes"),
+    }
+    assert_eq!(asked.elapsed().as_secs(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_way_to_a_device_counts_too() {
+    let far = Scripted::far("far", Duration::from_millis(300));
+    let near = Scripted::with("near", true, Duration::from_millis(20));
+    let scene = Scene::new(&[&far]);
+    scene.run(&request(1, 0.0)).await.unwrap();
+    // Many wait, so it pays to load the model there too.
+    scene.attach(&near, 1);
+    let requests: Vec<_> = (0..50u8).map(|value| request(1, value.into())).collect();
+    let answers = join_all(requests.iter().map(|request| scene.run(request))).await;
+    assert!(answers.iter().all(Result::is_ok) && !runs(&near).is_empty());
+    for value in 0..3u8 {
+        let answer = scene.run(&request(1, value.into())).await.unwrap();
+        assert_eq!(answer.outcome.device.name, "near");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_that_is_dropped_leaves_the_queue_at_once() {
     let device = Scripted::new("a").runs([Deed::Hang]);
     let scene = Scene::new(&[&device]);

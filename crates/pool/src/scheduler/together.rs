@@ -29,12 +29,12 @@ async fn answer(scheduler: &Scheduler, mut lease: Lease, gathered: Gathered, row
     let (waiters, sizes, inputs) = apart(members);
     let total: usize = sizes.iter().sum();
     let merged = rows.merge(&inputs.iter().map(AsRef::as_ref).collect::<Vec<_>>());
-    let result = run_alone(&lease.granted, &merged, None).await;
+    let result = run_alone(&mut lease, &merged, None).await;
     scheduler.state().account.batch(waiters.len(), total);
     match result {
-        Ok((answered, mut ran)) => match split(&answered.outcome.outputs, &sizes) {
+        Ok((answered, ran)) => match split(&answered.outcome.outputs, &sizes) {
             Some(parts) => {
-                lease.used = Used::well(waiters.len(), &mut ran);
+                lease.used = Used::well(waiters.len(), ran);
                 let granted = free(lease);
                 for (waiter, outputs) in waiters.into_iter().zip(parts) {
                     tell(waiter, &granted, total, Ok(with(&answered, outputs)));
@@ -71,7 +71,7 @@ async fn prove(scheduler: &Scheduler, lease: Lease, gathered: Gathered, rows: &R
         return;
     };
     let merged = rows.merge(&inputs.iter().map(AsRef::as_ref).collect::<Vec<_>>());
-    match run_alone(&lease.granted, &merged, None).await {
+    match run_alone(&mut lease, &merged, None).await {
         Ok((answered, _)) => {
             let same = split(&answered.outcome.outputs, &sizes).is_some_and(|parts| {
                 parts.iter().zip(&alone).all(|(part, alone)| same_bits(part, alone))
@@ -95,13 +95,15 @@ async fn one_by_one(
     let mut outputs = Vec::new();
     let mut failed = Vec::new();
     let mut steps: Vec<(SegmentId, Duration)> = Vec::new();
+    let mut transfer = Duration::ZERO;
     for ((waiter, inputs), &size) in waiters.into_iter().zip(inputs).zip(sizes) {
         if waiter.turn.is_closed() {
             continue;
         }
-        match run_alone(&lease.granted, inputs, None).await {
+        match run_alone(&mut lease, inputs, None).await {
             Ok((answered, ran)) => {
                 steps.extend(ran.steps);
+                transfer += ran.transfer;
                 outputs.push(answered.outcome.outputs.clone());
                 tell(waiter, &lease.granted, size, Ok(answered));
             }
@@ -111,7 +113,9 @@ async fn one_by_one(
         }
     }
     if failed.is_empty() {
-        lease.used = Used::Well { requests: outputs.len(), steps, kept: Vec::new() };
+        let requests = outputs.len();
+        let transfer = (requests > 0).then_some(transfer);
+        lease.used = Used::Well { requests, steps, transfer };
         // Those who left were not computed, so there is nothing to compare with.
         return (outputs.len() == sizes.len()).then_some((lease, outputs));
     }
@@ -169,13 +173,14 @@ fn with(answered: &Answered, outputs: Vec<Returned>) -> Answered {
 
 /// Runs a request with what was granted, within a time.
 pub(crate) async fn run_alone(
-    granted: &Granted,
+    lease: &mut Lease,
     inputs: &Inputs,
     deadline: Option<Duration>,
 ) -> Result<(Answered, Ran), DeviceError> {
+    let (granted, kept) = (&lease.granted, &mut lease.kept);
     let (model, values, there) = (&granted.model, granted.values.as_deref(), &granted.there);
     let asked = Asked { model, inputs, values, there };
-    let mut ran = program::run(granted.device.as_ref(), &[asked], deadline).await?;
+    let mut ran = program::run(granted.device.as_ref(), &[asked], deadline, kept).await?;
     let nothing = || DeviceError::new(ErrorKind::Device, "nothing was answered");
     let answered = ran.answers.pop().ok_or_else(nothing)?;
     Ok((answered, ran))

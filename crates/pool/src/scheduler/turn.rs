@@ -34,8 +34,12 @@ pub(crate) struct Granted {
     pub(crate) device: Arc<dyn Host>,
     pub(crate) model: Arc<Prepared>,
     pub(crate) loaded: Arc<Loaded>,
+    /// When the model's load began.
+    pub(crate) load_began: Instant,
     /// Since when the model is there.
     pub(crate) loaded_at: Instant,
+    /// How often the device had lost all that it had.
+    pub(crate) losses: u64,
     /// Whether asking this device again would give the same.
     pub(crate) steady: bool,
     /// When the request's turn came.
@@ -50,6 +54,22 @@ pub(crate) struct Granted {
     pub(crate) there: Arc<There>,
 }
 
+impl Granted {
+    /// How much counts for a deadline of what has passed since a request was put in.
+    pub(crate) fn counted(&self, since: Instant, now: Instant) -> Duration {
+        counted(since, now, Some((self.load_began, self.loaded_at)))
+    }
+}
+
+/// What counts for a deadline of the time between two moments: all but that in which the model was
+/// loaded.
+pub(crate) fn counted(since: Instant, now: Instant, load: Option<(Instant, Instant)>) -> Duration {
+    let loading = load.map_or(Duration::ZERO, |(began, ended)| {
+        ended.min(now).saturating_duration_since(began.max(since))
+    });
+    now.saturating_duration_since(since).saturating_sub(loading)
+}
+
 /// How a slot was used.
 #[derive(Debug)]
 pub(crate) enum Used {
@@ -58,8 +78,8 @@ pub(crate) enum Used {
         requests: usize,
         /// How long the engine took for each segment.
         steps: Vec<(SegmentId, Duration)>,
-        /// What the device has kept.
-        kept: Vec<Kept>,
+        /// How long the way there and back took, where it was the way of these requests alone.
+        transfer: Option<Duration>,
     },
     /// The device failed.
     Badly(Fault),
@@ -68,10 +88,14 @@ pub(crate) enum Used {
 }
 
 impl Used {
-    /// Requests were answered by a program.
-    pub(crate) fn well(requests: usize, ran: &mut Ran) -> Used {
-        let (steps, kept) = (std::mem::take(&mut ran.steps), std::mem::take(&mut ran.kept));
-        Used::Well { requests, steps, kept }
+    /// Requests for one model were answered by a program.
+    pub(crate) fn well(requests: usize, ran: Ran) -> Used {
+        Used::Well { requests, steps: ran.steps, transfer: Some(ran.transfer) }
+    }
+
+    /// A request was answered by a program that served others too, with these times for it to tell.
+    pub(crate) fn among_others(steps: Vec<(SegmentId, Duration)>) -> Used {
+        Used::Well { requests: 1, steps, transfer: None }
     }
 }
 
@@ -79,12 +103,14 @@ impl Used {
 pub(crate) struct Lease {
     pub(crate) granted: Granted,
     pub(crate) used: Used,
+    /// What the device has kept, whatever became of the request.
+    pub(crate) kept: Vec<Kept>,
     scheduler: Scheduler,
 }
 
 impl Lease {
     pub(crate) fn new(scheduler: Scheduler, granted: Granted) -> Lease {
-        Lease { granted, used: Used::NotToSay, scheduler }
+        Lease { granted, used: Used::NotToSay, kept: Vec::new(), scheduler }
     }
 
     /// Notes that a run failed. What it was that failed decides what it says about the device: one
@@ -104,6 +130,29 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let used = std::mem::replace(&mut self.used, Used::NotToSay);
-        self.scheduler.release(&self.granted, used);
+        self.scheduler.release(&self.granted, used, &self.kept);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_counts_but_the_load() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let cases = [
+            ("it was never loaded", None, 10),
+            ("it was there before", Some((0, 4)), 10),
+            ("it came in the midst of the load", Some((0, 12)), 8),
+            ("it waited for the load to begin", Some((13, 17)), 6),
+            ("the load goes on", Some((13, 25)), 3),
+            ("it was loaded later", Some((21, 25)), 10),
+        ];
+        for (what, load, expected) in cases {
+            let load = load.map(|(began, ended)| (at(began), at(ended)));
+            assert_eq!(counted(at(10), at(20), load).as_secs(), expected, "{what}");
+        }
     }
 }

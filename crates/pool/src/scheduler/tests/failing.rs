@@ -3,12 +3,17 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdfast_devices::ErrorKind;
+use holdfast_devices::{ErrorKind, KeptTensor, TensorId};
+use holdfast_graph::{DataType, Digest};
 use tokio::time::Instant;
 
 use super::{loads, runs, together};
+use crate::carry::Ways;
 use crate::choice::{Choice, Choices};
-use crate::request::RunError;
+use crate::program::Kept;
+use crate::request::{Priority, Request, RunError};
+use crate::scheduler::queue::Wanted;
+use crate::scheduler::turn::Turn;
 use crate::scripted::{CHOICE, Deed, Scene, Scripted, is_right, request};
 
 #[tokio::test(start_paused = true)]
@@ -314,6 +319,101 @@ async fn a_request_that_lost_its_device_goes_on_to_its_next_choice_at_once() {
     assert_eq!((answer.outcome.device.name.as_str(), answer.failed_on.len()), ("other", 1));
     assert_eq!(answer.passed_over.len(), 1);
     assert!(since.elapsed().is_zero(), "{:?}", since.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_time_left_goes_on_when_a_device_takes_too_long() {
+    let device = Scripted::new("a").runs([Deed::Fail(ErrorKind::Timeout)]);
+    let scene = Scene::new(&[&device]);
+    let mut asked = request(1, 1.0);
+    asked.deadline = Some(Duration::from_secs(60));
+    let (since, answer) = (Instant::now(), scene.run(&asked).await.unwrap());
+    assert!(is_right(&answer, 1.0));
+    // It is blamed, and so left alone for a while.
+    assert_eq!((answer.failed_on.len(), since.elapsed().as_millis()), (1, 100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_time_left_goes_on_when_a_batch_takes_too_long() {
+    let device = Scripted::new("a");
+    let scene = Scene::with(&[&device], 4, u64::MAX);
+    together(&scene, 0..4).await;
+    let device = device.runs([Deed::Fail(ErrorKind::Timeout)]);
+    scene.attach(&Scripted::new("other"), 1);
+    let late =
+        |value: u8| Request { deadline: Some(Duration::from_secs(60)), ..request(1, value.into()) };
+    let requests: Vec<_> = (4..8).map(late).collect();
+    let hold = scene.scheduler.hold();
+    let all = join_all(requests.iter().map(|request| scene.run(request)));
+    let (answers, ()) = tokio::join!(all, async { drop(hold) });
+    for (value, answer) in (4u8..8).zip(answers) {
+        assert!(is_right(&answer.unwrap(), value.into()));
+    }
+    assert_eq!(runs(&device).last().unwrap(), "[4.0, 5.0, 6.0, 7.0]", "the batch was lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_device_that_hangs_or_is_away_while_another_is_free() {
+    for is_away in [false, true] {
+        let device = Scripted::new("a");
+        let scene = Scene::new(&[&device]);
+        scene.run(&request(1, 0.0)).await.unwrap();
+        let device = device.runs([Deed::Hang]);
+        let (hung, asked) = (request(1, 1.0), request(1, 2.0));
+        let others = async {
+            scene.queued(0).await;
+            let _ = is_away.then(|| device.clone().away());
+            scene.attach(&Scripted::new("b"), 1);
+            let answer = tokio::time::timeout(Duration::from_secs(1), scene.run(&asked)).await;
+            assert_eq!(answer.unwrap().unwrap().outcome.device.name, "b");
+        };
+        tokio::select! {
+            biased;
+            _ = scene.run(&hung) => panic!("it hangs"),
+            () = others => {}
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_device_kept_is_not_forgotten_with_the_request() {
+    let device = Scripted::new("a");
+    // It has no room for it, so it is let go at once, unless it was lost before that.
+    let scene = Scene::new(&[&device]);
+    let asked = request(1, 1.0);
+    let Ok(model) = scene.prepare(&asked, CHOICE).await else { panic!("it is prepared") };
+    for (name, is_lost) in [("lost", true), ("kept", false)] {
+        let (wanted, order) = (Wanted::new(CHOICE, false), (Priority::Normal, 0));
+        let mut ticket = scene.scheduler.enqueue(wanted, order, &model, &asked.inputs, None, None);
+        let Some(Turn::Run(mut lease)) = ticket.turn(None).await else { panic!("it runs alone") };
+        let id = TensorId(name.to_owned());
+        let tensor = KeptTensor { id, dtype: DataType::F32, dims: vec![1] };
+        let (value, segment) = (Digest::of(b"value"), model.id);
+        lease.kept.push(Kept { value, output: 0, segment, tensor });
+        if is_lost {
+            device.lose();
+            scene.scheduler.refresh();
+        }
+        drop(lease);
+    }
+    let dropped = || device.log().into_iter().filter(|line| line.starts_with("drop")).collect();
+    let mut lines: Vec<String> = dropped();
+    while lines.is_empty() {
+        tokio::task::yield_now().await;
+        lines = dropped();
+    }
+    assert_eq!(lines, ["drop kept"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_device_is_to_blame_for_a_caller_without_time() {
+    let device = Scripted::with("a", true, Duration::from_millis(9));
+    let scene = Scene::new(&[&device.runs([Deed::Fail(ErrorKind::Timeout)])]);
+    let mut asked = request(1, 1.0);
+    asked.deadline = Some(Duration::from_millis(5));
+    let error = scene.run(&asked).await.unwrap_err();
+    assert!(matches!(&error, RunError::Device(error) if error.kind() == ErrorKind::Timeout));
+    assert_eq!(scene.scheduler.state().account.failovers, 0);
 }
 
 #[tokio::test(start_paused = true)]
