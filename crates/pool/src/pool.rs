@@ -28,11 +28,12 @@ use crate::metrics::Metrics;
 use crate::play::Plays;
 use crate::prepare::{Preparer, Unprepared};
 use crate::request::{Answer, Request, RunError};
-use crate::route::Prepared;
+use crate::route::{Prepared, Step};
 use crate::scheduler::Scheduler;
 use crate::scheduler::member::MemberOptions;
 use crate::scheduler::queue::Wanted;
 use crate::tensors::SharedTensors;
+use crate::values::Values;
 use crate::workload::Resident;
 
 /// How a pool works.
@@ -408,6 +409,30 @@ impl Pool {
             }
         }
         Resident { segments, weights }
+    }
+
+    /// Which of what requests compute on these routes the devices of a choice have kept.
+    pub(crate) fn kept(
+        &self,
+        choice: Choice,
+        routes: &[Arc<Prepared>],
+        values: &[Option<Values>],
+    ) -> HashSet<Digest> {
+        let now = Instant::now();
+        let mut state = self.scheduler.state();
+        let members = state.members.values_mut().filter(|member| member.options.choice == choice);
+        let mut kept = HashSet::new();
+        for member in members {
+            member.cache.tidy(now);
+            for (route, values) in routes.iter().zip(values) {
+                let values = values.iter().flat_map(|values| &values.steps);
+                let steps = route.steps.iter().zip(values).filter(|(step, _)| step.trunk);
+                let has =
+                    |(step, value): &(&Step, &Digest)| member.cache.has(value, step.outputs.len());
+                kept.extend(steps.filter(has).map(|(_, value)| *value));
+            }
+        }
+        kept
     }
 
     /// Bytes of memory that models may take on the devices of a choice; `None` if there are none.

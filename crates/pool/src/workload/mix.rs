@@ -4,7 +4,7 @@
 //! program, requests for one model in one batch, and what was computed for a request that models
 //! have in common is there for the ones after it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use holdfast_devices::SegmentId;
@@ -23,6 +23,15 @@ use crate::route::Prepared;
 use crate::values::Values;
 
 impl Pool {
+    /// What each request of a workload computes on its way.
+    pub(super) fn values(workload: &Workload, routes: &[Arc<Prepared>]) -> Vec<Option<Values>> {
+        let requests = workload.requests.iter().zip(routes);
+        let values = |(request, route): (&Request, &Arc<Prepared>)| {
+            Values::of(route, &request.inputs, &request.namespace)
+        };
+        requests.map(values).collect()
+    }
+
     /// How each model of a workload would run on a choice: by way of what it has in common with the
     /// others, where it may.
     pub(super) async fn routes(
@@ -63,6 +72,10 @@ pub(super) struct Situation<'a> {
     pub(super) workload: &'a Workload,
     /// How each of its models runs.
     pub(super) routes: &'a [Arc<Prepared>],
+    /// What each of them computes on its way; `None` where nothing of that is shared.
+    pub(super) values: &'a [Option<Values>],
+    /// Which of that devices have kept.
+    pub(super) kept: HashSet<Digest>,
     pub(super) device: Arc<DeviceProfile>,
     pub(super) resident: &'a Resident,
     pub(super) memory_now: Option<f64>,
@@ -73,7 +86,7 @@ pub(super) struct Situation<'a> {
 impl Situation<'_> {
     /// What runs when, and what that takes.
     pub(super) fn mix(&self, strategy: Strategy, stages: &Stages) -> Result<Mix, WorkloadError> {
-        let mut builder = Builder { of: self, computed: HashSet::new() };
+        let mut builder = Builder { of: self, computed: self.kept.clone() };
         let stages: Result<Vec<Vec<Job>>, WorkloadError> =
             stages.iter().map(|stage| builder.stage(stage)).collect();
         Ok(Mix {
@@ -119,33 +132,23 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn stage(&mut self, stage: &[usize]) -> Result<Vec<Job>, WorkloadError> {
-        let values: HashMap<usize, Option<Values>> = stage
-            .iter()
-            .map(|&at| {
-                let Request { inputs, namespace, .. } = &self.of.workload.requests[at];
-                (at, Values::of(&self.of.routes[at], inputs, namespace))
-            })
-            .collect();
-        let programs = self.programs(stage, &values);
-        let mut jobs = Vec::new();
-        for program in &programs {
-            jobs.push(self.job(program, &values)?);
-        }
+        let programs = self.programs(stage);
+        let jobs = programs.iter().map(|program| self.job(program)).collect();
         // What one program keeps is there for those of later stages.
-        let kept = values.values().flatten().flat_map(|values| values.trunks.iter().copied());
-        self.computed.extend(kept);
-        Ok(jobs)
+        let values = stage.iter().filter_map(|&at| self.values(at));
+        self.computed.extend(values.flat_map(|values| values.trunks.iter().copied()));
+        jobs
+    }
+
+    fn values(&self, at: usize) -> Option<&Values> {
+        self.of.values[at].as_ref()
     }
 
     /// Which requests of a stage run in one go: those that wait for the same value first, then those
     /// that are rows of one batch.
-    fn programs(
-        &self,
-        stage: &[usize],
-        values: &HashMap<usize, Option<Values>>,
-    ) -> Vec<Vec<usize>> {
+    fn programs(&self, stage: &[usize]) -> Vec<Vec<usize>> {
         let trunk = |at: usize| -> Option<Digest> {
-            let first = values.get(&at)?.as_ref()?.trunks.first()?;
+            let first = self.values(at)?.trunks.first()?;
             (!self.computed.contains(first)).then_some(*first)
         };
         let mut programs: Vec<Vec<usize>> = Vec::new();
@@ -178,11 +181,7 @@ impl Builder<'_> {
         (total <= self.of.pool.max_batch()).then_some(total)
     }
 
-    fn job(
-        &self,
-        program: &[usize],
-        values: &HashMap<usize, Option<Values>>,
-    ) -> Result<Job, WorkloadError> {
+    fn job(&self, program: &[usize]) -> Result<Job, WorkloadError> {
         let model = program.iter().map(|&at| self.of.workload.requests[at].model.as_str());
         let model = model.collect::<Vec<_>>().join(" + ");
         let merged = match program.split_last() {
@@ -196,7 +195,7 @@ impl Builder<'_> {
         }
         let mut seen: HashSet<Digest> = HashSet::new();
         for &at in program {
-            let values = values.get(&at).and_then(Option::as_ref);
+            let values = self.values(at);
             for (step, piece) in self.pieces(at, None)? {
                 let value = values.map(|values| values.steps[step]);
                 let is_new = value.is_none_or(|v| !self.computed.contains(&v) && seen.insert(v));

@@ -11,6 +11,8 @@ mod gauge;
 mod mix;
 mod significance;
 
+use std::collections::HashSet;
+
 use holdfast_predict::{Estimate, Goal, Mix, Recommendation, Strategy};
 
 use crate::choice::{Choice, Choices};
@@ -107,10 +109,18 @@ impl Pool {
         let profile =
             self.profile(choice).await.map_err(|why| unavailable(workload, choice, why))?;
         let routes = self.routes(choice, workload).await?;
+        let values = Pool::values(workload, &routes);
+        // What is warmed up computes everything anew: each of its runs has a namespace of its own.
+        let kept = match warmed_up {
+            true => HashSet::new(),
+            false => self.kept(choice, &routes, &values),
+        };
         let situation = Situation {
             pool: self,
             workload,
             routes: &routes,
+            values: &values,
+            kept,
             device: profile,
             resident,
             memory_now: self.memory(choice).await.map(|bytes| bytes as f64),

@@ -87,6 +87,24 @@ async fn a_trunk_counts_once_in_a_forecast_and_twice_without_sharing() {
 }
 
 #[tokio::test]
+async fn what_a_device_has_kept_is_not_computed_again_and_not_forecast() {
+    let (scene, requests, _) = scene(PoolOptions::default());
+    let (pool, first) = (&scene.pool, workload(&requests));
+    pool.execute(&first, Some(Strategy::Sequential)).await.unwrap();
+    let pieces = |workload: Workload| async move {
+        let forecast = pool.forecast(&workload).await.unwrap();
+        let (mix, _) = forecast.of(Strategy::Sequential).unwrap();
+        mix.stages.iter().flatten().map(|job| job.pieces.len()).sum::<usize>()
+    };
+    assert_eq!(pieces(first.clone()).await, 3, "two heads, and the model on its own");
+    // What was computed for one namespace, or on another input, is of no use.
+    let elsewhere = |request: &Request| Request { namespace: "b".to_owned(), ..request.clone() };
+    assert_eq!(pieces(workload(&requests.iter().map(elsewhere).collect::<Vec<_>>())).await, 4);
+    let other = |request: &Request| Request { inputs: text(1, 23), ..request.clone() };
+    assert_eq!(pieces(workload(&requests.iter().map(other).collect::<Vec<_>>())).await, 4);
+}
+
+#[tokio::test]
 async fn a_forecast_runs_nothing_and_says_how_unsure_it_is() {
     let (scene, requests, notebook) = scene(PoolOptions::default());
     let forecast = scene.pool.forecast(&workload(&requests)).await.unwrap();
