@@ -1,6 +1,7 @@
 //! Runs a workload in every way, in turns, and says which way is best and how sure that is.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use holdfast_predict::{
@@ -98,7 +99,7 @@ impl Pool {
         let forecast = self.forecast_warm(choice, &workload).await?;
         let recommended = forecast.recommendation.strategy;
         let routes = self.routes(choice, &workload).await?;
-        let mut contenders = Contenders { pool: self, choice, ways: Vec::new(), round: 0 };
+        let mut contenders = Contenders { pool: self, choice, ways: Vec::new() };
         for strategy in Strategy::ALL {
             contenders.add(&forecast, &workload, &routes, strategy);
         }
@@ -183,9 +184,6 @@ struct Contenders<'a> {
     pool: &'a Pool,
     choice: Choice,
     ways: Vec<Way>,
-    /// Runs so far, by which each has a namespace of its own: what one run has computed must not be
-    /// there for the next.
-    round: u64,
 }
 
 struct Way {
@@ -235,12 +233,15 @@ impl Contenders<'_> {
         Ok(())
     }
 
-    async fn run(&mut self, at: usize) -> Result<Measured, WorkloadError> {
+    async fn run(&self, at: usize) -> Result<Measured, WorkloadError> {
+        // Each run has a namespace of its own, whichever comparison it is of: what one has computed
+        // must not be there for the next.
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let Way { workload, stages, .. } = &self.ways[at];
         let mut workload = workload.clone();
-        self.round += 1;
         for request in &mut workload.requests {
-            request.namespace = format!("{}#{}", request.namespace, self.round);
+            request.namespace = format!("{}#{run}", request.namespace);
         }
         let (_, measured) = self.pool.measure(self.choice, &workload, stages).await?;
         Ok(measured)

@@ -166,6 +166,19 @@ async fn a_comparison_runs_every_way_and_keeps_what_it_found() {
 }
 
 #[tokio::test]
+async fn a_comparison_finds_nothing_that_the_one_before_has_computed() {
+    let (scene, requests, notebook) = scene(PoolOptions::default());
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        let before = notebook.count(|record| matches!(record, Record::Run(_)));
+        scene.pool.compare(&workload(&requests), 1).await.unwrap();
+        scene.pool.ledger().settled().await;
+        runs.push(notebook.count(|record| matches!(record, Record::Run(_))) - before);
+    }
+    assert_eq!(runs[0], runs[1]);
+}
+
+#[tokio::test]
 async fn a_request_that_fails_is_kept_with_its_class_and_ends_the_workload() {
     let (scene, mut requests, notebook) = scene(PoolOptions::default());
     requests[1].inputs.clear();
