@@ -45,55 +45,49 @@ pub struct Compared {
     pub mix: Mix,
     /// What was predicted before anything ran; of the unshared way, just before it ran.
     pub estimate: Estimate,
-    /// What it took, each time. Strategies that come to the same for a workload run once for both.
+    /// What it took, each time, but for memory: all ways are loaded in one engine, so what that takes
+    /// is no measure of any of them. Strategies that come to the same for a workload run once for both.
     pub runs: Vec<Measured>,
 }
 
 impl Compared {
     /// The median of all runs.
     pub fn measured(&self) -> Measured {
-        let middle = |of: fn(&Measured) -> Option<f64>| {
-            let mut values: Vec<f64> = self.runs.iter().filter_map(of).collect();
+        let middle = |of: fn(&Measured) -> f64| {
+            let mut values: Vec<f64> = self.runs.iter().map(of).collect();
             values.sort_by(f64::total_cmp);
             let at = values.len() / 2;
             match values.len() {
-                0 => None,
-                count if count % 2 == 1 => Some(values[at]),
-                _ => Some((values[at - 1] + values[at]) / 2.0),
+                0 => f64::NAN,
+                count if count % 2 == 1 => values[at],
+                _ => (values[at - 1] + values[at]) / 2.0,
             }
         };
         Measured {
-            latency_seconds: middle(|run| Some(run.latency_seconds)).unwrap_or(f64::NAN),
-            throughput_per_second: middle(|run| Some(run.throughput_per_second))
-                .unwrap_or(f64::NAN),
-            memory_bytes: middle(|run| run.memory_bytes),
+            latency_seconds: middle(|run| run.latency_seconds),
+            throughput_per_second: middle(|run| run.throughput_per_second),
+            memory_bytes: None,
         }
     }
 
-    /// What counts for a goal, less is better; each time.
-    fn scores(&self, goal: Goal) -> Vec<f64> {
-        let score = |run: &Measured| match goal {
-            Goal::Latency => run.latency_seconds,
-            Goal::Throughput => 1.0 / run.throughput_per_second,
-            Goal::Memory => run.memory_bytes.unwrap_or(run.latency_seconds),
-        };
-        self.runs.iter().map(score).collect()
-    }
-
-    fn score(&self, goal: Goal) -> f64 {
-        let median = Compared { runs: vec![self.measured()], ..self.clone() };
-        median.scores(goal).first().copied().unwrap_or(f64::NAN)
+    /// The seconds of each run. Of one workload, what takes the least time gives the most answers a
+    /// second too.
+    fn seconds(&self) -> Vec<f64> {
+        self.runs.iter().map(|run| run.latency_seconds).collect()
     }
 }
 
 impl Pool {
     /// Predicts, then runs a workload in every way so many times, in turns, after each was run once
-    /// to warm up. All of it is recorded and learned from.
+    /// to warm up. All of it is recorded and learned from. That tells of time and nothing of memory.
     pub async fn compare(
         &self,
         workload: &Workload,
         repeats: usize,
     ) -> Result<Comparison, WorkloadError> {
+        if workload.goal == Goal::Memory {
+            return Err(WorkloadError::ComparedByMemory);
+        }
         let (choice, workload) = self.settle(workload).await?;
         self.bring_together(&workload.requests).await;
         let forecast = self.forecast_warm(choice, &workload).await?;
@@ -132,7 +126,6 @@ impl Pool {
         let timestamp = SystemTime::now();
         let impact = |name: String, baseline: &Compared, chosen: &Compared| {
             let (before, after) = (baseline.measured(), chosen.measured());
-            let mib = |bytes: Option<f64>| bytes.map(|bytes| bytes / f64::from(1 << 20));
             OptimizationImpact {
                 timestamp,
                 model_count: workload.requests.len(),
@@ -143,8 +136,8 @@ impl Pool {
                 optimized_throughput: after.throughput_per_second,
                 baseline_latency: before.latency_seconds * 1e3,
                 optimized_latency: after.latency_seconds * 1e3,
-                baseline_memory: mib(before.memory_bytes),
-                optimized_memory: mib(after.memory_bytes),
+                baseline_memory: None,
+                optimized_memory: None,
                 optimization_goal: comparison.goal,
             }
         };
@@ -155,14 +148,8 @@ impl Pool {
             }
         }
         if let (Some(unshared), Some(chosen)) = (&comparison.unshared, of(comparison.recommended)) {
-            let impact = impact(format!("{}, unshared", unshared.strategy), unshared, chosen);
-            // Both are loaded in one engine, so what it takes is no measure of either.
-            let (baseline_memory, optimized_memory) = (None, None);
-            self.ledger().compared(OptimizationImpact {
-                baseline_memory,
-                optimized_memory,
-                ..impact
-            });
+            let name = format!("{}, unshared", unshared.strategy);
+            self.ledger().compared(impact(name, unshared, chosen));
         }
         let seconds = |way: &Compared| (way.strategy, way.measured().latency_seconds);
         let seconds: Vec<(Strategy, f64)> = comparison.ways.iter().map(seconds).collect();
@@ -243,7 +230,7 @@ impl Contenders<'_> {
         for request in &mut workload.requests {
             request.namespace = format!("{}#{run}", request.namespace);
         }
-        let (_, measured) = self.pool.measure(self.choice, &workload, stages).await?;
+        let (_, measured) = self.pool.time(&workload, stages).await?;
         Ok(measured)
     }
 }
@@ -270,16 +257,17 @@ fn judge(
     recommended: Strategy,
 ) -> Comparison {
     let mut ranked: Vec<&Compared> = ways.iter().collect();
-    ranked.sort_by(|one, other| one.score(goal).total_cmp(&other.score(goal)));
+    let middle = |way: &Compared| way.measured().latency_seconds;
+    ranked.sort_by(|one, other| middle(one).total_cmp(&middle(other)));
     let best = ranked.first().map_or(recommended, |way| way.strategy);
     let score = |strategy| {
         let way = ways.iter().find(|way| way.strategy == strategy);
-        way.map_or(f64::NAN, |way| way.score(goal))
+        way.map_or(f64::NAN, middle)
     };
     // Strategies that come to the same were run once for both: there is nothing to be told apart.
-    let mut scores = ranked.iter().map(|way| way.scores(goal));
-    let first = scores.next().unwrap_or_default();
-    let sure = scores.find(|other| *other != first).map_or(0.0, |next| {
+    let mut runs = ranked.iter().map(|way| way.seconds());
+    let first = runs.next().unwrap_or_default();
+    let sure = runs.find(|other| *other != first).map_or(0.0, |next| {
         let pairs: Vec<(f64, f64)> = first.iter().copied().zip(next).collect();
         confidence(&pairs)
     });

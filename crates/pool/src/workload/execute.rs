@@ -70,14 +70,28 @@ impl Pool {
         Ok(Execution { strategy, answers, measured, estimate, loaded })
     }
 
-    /// Runs stages one after the other.
-    pub(super) async fn measure(
+    /// Runs stages one after the other, and looks at the memory that they take.
+    async fn measure(
         &self,
         choice: Choice,
         workload: &Workload,
         stages: &Stages,
     ) -> Result<(Vec<Answer>, Measured), WorkloadError> {
         let gauge = if choice == Choice::Cpu { Gauge::start() } else { None };
+        let (answers, measured) = self.time(workload, stages).await?;
+        let memory = match gauge {
+            Some(gauge) => Some(gauge.most()),
+            None => self.memory(choice).await,
+        };
+        Ok((answers, Measured { memory_bytes: memory.map(|bytes| bytes as f64), ..measured }))
+    }
+
+    /// Runs stages one after the other.
+    pub(super) async fn time(
+        &self,
+        workload: &Workload,
+        stages: &Stages,
+    ) -> Result<(Vec<Answer>, Measured), WorkloadError> {
         let mut answers: Vec<Option<Answer>> = workload.requests.iter().map(|_| None).collect();
         let started = Instant::now();
         for stage in stages {
@@ -90,14 +104,10 @@ impl Pool {
             }
         }
         let latency_seconds = started.elapsed().as_secs_f64();
-        let memory = match gauge {
-            Some(gauge) => Some(gauge.most()),
-            None => self.memory(choice).await,
-        };
         let measured = Measured {
             latency_seconds,
             throughput_per_second: workload.requests.len() as f64 / latency_seconds.max(1e-9),
-            memory_bytes: memory.map(|bytes| bytes as f64),
+            memory_bytes: None,
         };
         Ok((answers.into_iter().flatten().collect(), measured))
     }

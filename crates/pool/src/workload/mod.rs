@@ -63,6 +63,12 @@ pub enum WorkloadError {
     /// There is nothing in it.
     #[error("the workload has no models; name at least one")]
     Empty,
+    /// Its goal is one that ways cannot be compared by.
+    #[error(
+        "ways to run a workload cannot be compared by memory: they take turns in one engine, which \
+         keeps what each of them took; predict it instead, or run one way in a process of its own"
+    )]
+    ComparedByMemory,
     /// One of its requests failed.
     #[error("{model}: {source}")]
     Request {

@@ -153,16 +153,35 @@ async fn a_comparison_runs_every_way_and_keeps_what_it_found() {
     let best = compared.ways.iter().find(|way| way.strategy == compared.best).unwrap();
     for way in &compared.ways {
         assert!(best.measured().latency_seconds <= way.measured().latency_seconds);
-        assert!(way.measured().memory_bytes.is_none_or(|bytes| bytes > 1e6));
+        assert_eq!(way.measured().memory_bytes, None, "what all of them took together");
     }
     scene.pool.ledger().settled().await;
     // Groups of 4 and all at once are the same for 3 models; the third is the way without sharing.
     assert_eq!(notebook.count(|record| matches!(record, Record::Validation(_))), 3);
     assert!(notebook.count(|record| matches!(record, Record::Impact(_))) >= 1);
+    let of_memory = |record: &Record| match record {
+        Record::Impact(impact) => impact.optimized_memory.is_some(),
+        Record::Validation(validation) => validation.actual_memory.is_some(),
+        _ => false,
+    };
+    assert_eq!(notebook.count(of_memory), 0);
     // What was measured a moment ago is predicted better than by what ships: it is measured now.
     let forecast = scene.pool.forecast(&workload(&requests)).await.unwrap();
     let (_, estimate) = forecast.of(Strategy::Sequential).unwrap();
     assert!(estimate.observations > 0);
+}
+
+#[tokio::test]
+async fn ways_are_not_compared_by_memory() {
+    let (scene, requests, notebook) = scene(PoolOptions::default());
+    let workload = Workload { goal: Goal::Memory, ..workload(&requests) };
+    let refused = scene.pool.compare(&workload, 1).await;
+    assert!(matches!(refused, Err(WorkloadError::ComparedByMemory)), "{refused:?}");
+    scene.pool.ledger().settled().await;
+    assert_eq!(notebook.count(|_| true), 0, "nothing ran");
+    // What one way takes can be told.
+    let done = scene.pool.execute(&workload, Some(Strategy::Sequential)).await.unwrap();
+    assert!(done.measured.memory_bytes.is_none_or(|bytes| bytes > 1e6));
 }
 
 #[tokio::test]
