@@ -60,14 +60,8 @@ fn print(global: &Global, args: &CompareArgs, compared: &Comparison) -> anyhow::
         compared.choice,
         output::plural(args.repeats.into(), "run"),
     ))?;
-    let header = [
-        "strategy",
-        "predicted",
-        "measured",
-        "error",
-        "fastest – slowest",
-        "answers a second",
-    ];
+    let header =
+        ["strategy", "predicted", "measured", "error", "fastest – slowest", "answers a second"];
     let mut rows: Vec<Vec<String>> =
         compared.ways.iter().map(|way| row(way, way.strategy.to_string())).collect();
     if let Some(unshared) = &compared.unshared {

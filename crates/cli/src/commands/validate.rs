@@ -1,7 +1,7 @@
 //! `holdfast validate`: mixes drawn at random, each predicted before it runs.
 
 use anyhow::bail;
-use holdfast_pool::{Comparison, Request, Workload};
+use holdfast_pool::{Comparison, Request, Workload, WorkloadError};
 use serde_json::{Value, json};
 
 use super::compare::by_time;
@@ -91,7 +91,15 @@ async fn validate(lab: &Lab, global: &Global, args: &ValidateArgs) -> anyhow::Re
         lab.spinner.say(format!("mix {} of {}", number + 1, args.mixes));
         let round = 1_000 + u64::from(number);
         let workload: Workload = lab.workload(&models, &args.place, args.goal, round)?;
-        let compared = lab.pool.compare(&workload, args.repeats.into()).await?;
+        let compared = match lab.pool.compare(&workload, args.repeats.into()).await {
+            // There is no prediction to judge, and the other mixes have theirs.
+            Err(error @ WorkloadError::Unknown { .. }) => {
+                lab.spinner
+                    .beside(|| output::warn(format!("mix {} is left out: {error}", number + 1)));
+                continue;
+            }
+            compared => compared?,
+        };
         let drawn = Drawn { models, compared };
         if !global.json {
             lab.spinner.beside(|| output::line(drawn.line()))?;

@@ -158,7 +158,7 @@ impl Pool {
         let compared = StrategyComparison {
             backend: device.backend.clone(),
             model_count: workload.requests.len(),
-            batching_size: self.batching(comparison.choice),
+            batching_size: self.settings(comparison.choice).batching_size,
             seconds: seconds.clone(),
             available_memory_bytes: self.memory_for_models(comparison.choice),
         };
@@ -190,7 +190,7 @@ impl Contenders<'_> {
         strategy: Strategy,
     ) {
         let Some((mix, estimate)) = forecast.of(strategy) else { return };
-        let stages = arrange(strategy, routes, self.pool.batching(self.choice));
+        let stages = arrange(strategy, routes, self.pool.settings(self.choice).batching_size);
         let shares = |workload: &Workload| workload.requests.iter().any(|request| request.share);
         let same = |way: &Way| way.stages == stages && shares(&way.workload) == shares(workload);
         let twin = self.ways.iter().position(same);

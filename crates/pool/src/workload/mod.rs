@@ -13,7 +13,7 @@ mod significance;
 
 use std::collections::HashSet;
 
-use holdfast_predict::{Estimate, Goal, Mix, Recommendation, Strategy};
+use holdfast_predict::{BackendSettings, Estimate, Goal, Mix, Recommendation, Strategy};
 
 use crate::choice::{Choice, Choices};
 use crate::pool::Pool;
@@ -132,7 +132,7 @@ impl Pool {
             memory_now: self.memory(choice).await.map(|bytes| bytes as f64),
             warmed_up,
         };
-        let batching = self.batching(choice);
+        let batching = self.settings(choice).batching_size;
         let mix =
             |strategy| situation.mix(strategy, &arrange::arrange(strategy, &routes, batching));
         let mixes: Vec<Mix> = Strategy::ALL.into_iter().map(mix).collect::<Result<_, _>>()?;
@@ -142,13 +142,13 @@ impl Pool {
         Ok(Forecast { choice, mixes, recommendation })
     }
 
-    /// How many requests a group has where a strategy makes groups.
-    fn batching(&self, choice: Choice) -> usize {
+    /// The settings of what runs a choice.
+    fn settings(&self, choice: Choice) -> BackendSettings {
         let backend = match choice {
             Choice::Cpu => "cpu",
             Choice::Lane(backend) => backend.name(),
         };
-        self.ledger().settings(backend).batching_size
+        self.ledger().settings(backend)
     }
 
     /// Finds out where a workload runs, and binds all of it to that place.

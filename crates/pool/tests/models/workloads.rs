@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use holdfast_graph::Model;
+use holdfast_graph::{DataType, Tensor};
 use holdfast_pool::{Known, PoolOptions, Request, Workload, WorkloadError};
 use holdfast_predict::{Goal, Kept, Record, Recorder, Strategy, TermSource, ValidatorOptions};
-use holdfast_testkit::{Architecture, Recipe, Size};
+use holdfast_testkit::{Architecture, Builder, Recipe, Size, named};
 
 use crate::support::{Scene, heads, request, same, text};
 
@@ -195,6 +196,30 @@ async fn a_comparison_finds_nothing_that_the_one_before_has_computed() {
         runs.push(notebook.count(|record| matches!(record, Record::Run(_))) - before);
     }
     assert_eq!(runs[0], runs[1]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_predicted_is_run_as_the_settings_say() {
+    let scene = Scene::new();
+    // It says that both are of one length, and takes others.
+    let mut builder = Builder::new("sum", 0);
+    for input in ["x", "z"] {
+        builder.input(input, DataType::F32, &[named("n")]);
+    }
+    let sum = builder.node("Add", &["x", "z"], &[]);
+    builder.output("y", &sum, DataType::F32, &[named("n")]);
+    let graphs = scene.import(&[builder.finish().unwrap()]);
+    let input = |name: &str, values: &[f32]| {
+        (name.to_owned(), Tensor::from_slice(&[values.len()], values).unwrap())
+    };
+    let odd = request(&graphs[0], vec![input("x", &[1.0]), input("z", &[1.0, 2.0, 3.0])]);
+    let workload = workload(&[odd]);
+    let forecast = scene.pool.forecast(&workload).await;
+    assert!(matches!(forecast, Err(WorkloadError::Unknown { .. })), "{forecast:?}");
+    let done = scene.pool.execute(&workload, None).await.unwrap();
+    assert_eq!((done.strategy, done.estimate), (Strategy::Parallel, None));
+    let sum = done.answers[0].outcome.output("y").unwrap();
+    assert_eq!(sum.to_vec::<f32>().unwrap(), [2.0, 3.0, 4.0]);
 }
 
 #[tokio::test]
