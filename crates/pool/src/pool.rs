@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use holdfast_devices::cpu::{CpuEngine, CpuOptions, Target};
 use holdfast_devices::lane::{Lane, LaneOptions, Lanes};
-use holdfast_devices::{Device, DeviceError};
+use holdfast_devices::{Device, DeviceError, SegmentId};
 use holdfast_graph::Digest;
 use holdfast_graph::share::Prices;
 use holdfast_models::Store;
@@ -31,6 +31,7 @@ use crate::request::{Answer, Request, RunError};
 use crate::route::{Prepared, Step};
 use crate::scheduler::Scheduler;
 use crate::scheduler::member::MemberOptions;
+use crate::scheduler::proof::{Claim, Fit};
 use crate::scheduler::queue::Wanted;
 use crate::tensors::SharedTensors;
 use crate::values::Values;
@@ -359,9 +360,20 @@ impl Pool {
         }
     }
 
-    /// Rows of requests for one model that may run together.
-    pub(crate) fn max_batch(&self) -> usize {
-        self.options.max_batch
+    /// How many of these requests for one model of one shape, each with its rows, a device of a choice
+    /// would run in one go.
+    pub(crate) fn fit(
+        &self,
+        choice: Choice,
+        segment: SegmentId,
+        shape: Arc<[usize]>,
+        requests: Vec<(usize, &Inputs)>,
+    ) -> Option<Fit> {
+        let state = self.scheduler.state();
+        let wanted = Wanted::new(choice, false);
+        let kind = state.members.values().find(|member| member.serves(wanted))?.kind.clone();
+        let of = Claim { segment, shape, rows: 0, kind };
+        state.proofs.fit(&of, requests.into_iter(), self.options.max_batch)
     }
 
     /// What is known of the devices of a choice, which are there.

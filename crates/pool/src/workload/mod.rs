@@ -123,6 +123,7 @@ impl Pool {
         };
         let situation = Situation {
             pool: self,
+            choice,
             workload,
             routes: &routes,
             values: &values,

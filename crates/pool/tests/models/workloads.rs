@@ -106,6 +106,42 @@ async fn what_a_device_has_kept_is_not_computed_again_and_not_forecast() {
 }
 
 #[tokio::test]
+async fn rows_are_forecast_to_run_together_only_where_they_will() {
+    let scene = Scene::new();
+    let mut builder = Builder::new("doubling", 0);
+    builder.input("x", DataType::F32, &[named("n")]);
+    let sum = builder.node("Add", &["x", "x"], &[]);
+    builder.output("y", &sum, DataType::F32, &[named("n")]);
+    let graphs = scene.import(&[builder.finish().unwrap()]);
+    let of = |value: f32| {
+        let tensor = Tensor::from_slice(&[1], &[value]).unwrap();
+        request(&graphs[0], vec![("x".to_owned(), tensor)])
+    };
+    let pool = &scene.pool;
+    // The rows of each program, piece by piece.
+    let rows = |requests: Vec<Request>| async move {
+        let forecast = pool.forecast(&workload(&requests)).await.unwrap();
+        let (mix, _) = forecast.of(Strategy::Parallel).unwrap();
+        let jobs = mix.stages.iter().flatten();
+        let rows = jobs.map(|job| job.pieces.iter().map(|piece| piece.features.batch).collect());
+        rows.collect::<Vec<Vec<usize>>>()
+    };
+    let three = || vec![of(1.0), of(2.0), of(3.0)];
+    // The first two are tried one by one; three are no power of two.
+    assert_eq!(rows(three()).await, [vec![1, 1], vec![1]]);
+    pool.execute(&workload(&three()), Some(Strategy::Parallel)).await.unwrap();
+    let proven = async {
+        while pool.metrics().batches.proven == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), proven).await.expect("a proof");
+    assert_eq!(rows(three()).await, [vec![2], vec![1]]);
+    // What is all the same proves nothing, so that four of it go two by two.
+    assert_eq!(rows(vec![of(1.0), of(1.0), of(1.0), of(1.0)]).await, [vec![2], vec![2]]);
+}
+
+#[tokio::test]
 async fn a_forecast_runs_nothing_and_says_how_unsure_it_is() {
     let (scene, requests, notebook) = scene(PoolOptions::default());
     let forecast = scene.pool.forecast(&workload(&requests)).await.unwrap();
