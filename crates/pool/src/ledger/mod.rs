@@ -270,8 +270,8 @@ impl Ledger {
     }
 
     /// Learns from strategies that were compared how they differ, and which one to use for how many
-    /// models where nothing else says. `ways` are what each of them was and took.
-    pub(crate) fn adapt(&self, comparison: StrategyComparison, ways: &[(&Mix, f64)]) {
+    /// models where nothing else says. `ways` are what each of them was, and the seconds of each round.
+    pub(crate) fn adapt(&self, comparison: StrategyComparison, ways: &[(&Mix, &[f64])]) {
         let Learned { predictor, settings, comparisons } = &mut self.core.learn().learned;
         predictor.observe_comparison(ways);
         let backend = comparison.backend.clone();

@@ -153,8 +153,9 @@ impl Pool {
         }
         let seconds = |way: &Compared| (way.strategy, way.measured().latency_seconds);
         let seconds: Vec<(Strategy, f64)> = comparison.ways.iter().map(seconds).collect();
+        let rounds: Vec<Vec<f64>> = comparison.ways.iter().map(Compared::seconds).collect();
         let mixes = comparison.ways.iter().map(|way| &way.mix);
-        let ways: Vec<(&Mix, f64)> = mixes.zip(seconds.iter().map(|(_, taken)| *taken)).collect();
+        let ways: Vec<(&Mix, &[f64])> = mixes.zip(rounds.iter().map(Vec::as_slice)).collect();
         let compared = StrategyComparison {
             backend: device.backend.clone(),
             model_count: workload.requests.len(),
