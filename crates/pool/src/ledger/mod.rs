@@ -93,6 +93,8 @@ pub struct Known {
     pub learned: Option<String>,
     /// Predictions that were compared with what was measured, the oldest first.
     pub validations: Vec<ValidationRecord>,
+    /// When the predictor was refined last: what was validated before says nothing of it as it is.
+    pub refined: Option<SystemTime>,
     /// There may be more that could not be read. What is learned now does not take its place.
     pub incomplete: bool,
 }
@@ -124,7 +126,15 @@ impl Ledger {
         let learned = known.learned.as_deref().and_then(read).unwrap_or_default();
         let LedgerOptions { validation, threads, save_every } = options;
         let mut validator = Validator::new(validation);
-        known.validations.iter().for_each(|record| validator.add(record.clone()));
+        let is_older = |record: &&ValidationRecord| {
+            known.refined.is_some_and(|refined| record.timestamp <= refined)
+        };
+        let (older, newer): (Vec<_>, Vec<_>) = known.validations.iter().partition(is_older);
+        older.into_iter().for_each(|record| validator.add(record.clone()));
+        if known.refined.is_some() {
+            validator.refined();
+        }
+        newer.into_iter().for_each(|record| validator.add(record.clone()));
         let knowledge = Mutex::new(Knowledge { learned, validator });
         let core = Arc::new(Core {
             pieces: Pieces::new(store),

@@ -1,11 +1,14 @@
 //! Workloads: predicted, run by every strategy, compared, learned from.
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
 use holdfast_graph::Model;
 use holdfast_graph::{DataType, Tensor};
 use holdfast_pool::{Known, PoolOptions, Request, Workload, WorkloadError};
-use holdfast_predict::{Goal, Kept, Record, Recorder, Strategy, TermSource, ValidatorOptions};
+use holdfast_predict::{
+    Goal, Kept, Record, Recorder, Strategy, TermSource, ValidationRecord, ValidatorOptions,
+};
 use holdfast_testkit::{Architecture, Builder, Recipe, Size, named};
 
 use crate::support::{Scene, heads, request, same, text};
@@ -135,7 +138,7 @@ async fn rows_are_forecast_to_run_together_only_where_they_will() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(60), proven).await.expect("a proof");
+    tokio::time::timeout(Duration::from_secs(60), proven).await.expect("a proof");
     assert_eq!(rows(three()).await, [vec![2], vec![1]]);
     // What is all the same proves nothing, so that four of it go two by two.
     assert_eq!(rows(vec![of(1.0), of(1.0), of(1.0), of(1.0)]).await, [vec![2], vec![2]]);
@@ -277,16 +280,16 @@ async fn a_request_that_fails_is_kept_with_its_class_and_ends_the_workload() {
 
 #[tokio::test]
 async fn what_is_learned_is_kept_while_the_pool_works_and_not_only_at_its_end() {
-    let save_every = std::time::Duration::from_millis(5);
+    let save_every = Duration::from_millis(5);
     let (scene, requests, notebook) = scene(PoolOptions { save_every, ..PoolOptions::default() });
     scene.pool.run(&requests[2]).await.unwrap();
     let is_snapshot = |record: &Record| matches!(record, Record::Predictor(_));
     let kept = async {
         while notebook.count(is_snapshot) == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(60), kept).await.expect("a snapshot");
+    tokio::time::timeout(Duration::from_secs(60), kept).await.expect("a snapshot");
     assert_eq!(scene.pool.metrics().recorded, Some(notebook.kept()));
 }
 
@@ -299,4 +302,35 @@ async fn what_could_not_be_read_is_not_replaced() {
     scene.pool.ledger().save();
     assert_eq!(notebook.count(|record| matches!(record, Record::Inference(_))), 1);
     assert_eq!(notebook.count(|record| matches!(record, Record::Predictor(_))), 0);
+}
+
+#[tokio::test]
+async fn what_was_refined_before_a_restart_is_not_advised_again() {
+    // Predicted too low, again and again.
+    let validation = |minute: u64| ValidationRecord {
+        timestamp: SystemTime::UNIX_EPOCH + Duration::from_secs(60 * minute),
+        model_count: 2,
+        hardware_platform: "cpu".to_owned(),
+        execution_strategy: Strategy::Parallel,
+        optimization_goal: Goal::Latency,
+        predicted_throughput: 10.0,
+        actual_throughput: 5.0,
+        predicted_latency: 100.0,
+        predicted_latency_low: 90.0,
+        predicted_latency_high: 110.0,
+        actual_latency: 200.0,
+        predicted_memory: 100.0,
+        actual_memory: None,
+        model_configs: String::new(),
+    };
+    let advised = |refined: Option<u64>| {
+        let refined = refined.map(|minute| validation(minute).timestamp);
+        let validations = (0..20).map(validation).collect();
+        let known = Known { validations, refined, ..Known::default() };
+        let (scene, ..) = scene(PoolOptions { known, ..PoolOptions::default() });
+        scene.pool.ledger().refine().len()
+    };
+    assert_eq!(advised(None), 1);
+    assert_eq!(advised(Some(19)), 0, "nothing was validated since");
+    assert_eq!(advised(Some(5)), 1, "what was validated since is off as well");
 }
