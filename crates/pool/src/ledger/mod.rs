@@ -367,10 +367,6 @@ impl Core {
         // What cannot be told before it runs is kept, and teaches nothing.
         let pieces = self.pieces.of(&sighting.route, &sighting.shapes).unwrap_or_default();
         let runs = sighting.runs(&pieces, self.threads);
-        let moved = match (pieces.first(), pieces.last()) {
-            (Some(first), Some(last)) => first.features.input_bytes + last.features.output_bytes,
-            _ => 0,
-        };
         {
             let predictor = &mut self.learn().learned.predictor;
             runs.iter().for_each(|run| predictor.observe_run(run));
@@ -379,7 +375,7 @@ impl Core {
             }
         }
         if self.recorder.is_some() {
-            self.keep(Record::Inference(Box::new(sighting.inference(moved))));
+            self.keep(Record::Inference(Box::new(sighting.inference())));
             runs.into_iter().for_each(|run| self.keep(Record::Run(Box::new(run))));
         }
     }

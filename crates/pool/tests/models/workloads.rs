@@ -109,8 +109,48 @@ async fn what_a_device_has_kept_is_not_computed_again_and_not_forecast() {
 }
 
 #[tokio::test]
+async fn what_stays_on_the_device_does_not_count_as_moved() {
+    let (scene, requests, notebook) = scene(PoolOptions::default());
+    let forecast = scene.pool.forecast(&workload(&requests)).await.unwrap();
+    let (mix, _) = forecast.of(Strategy::Sequential).unwrap();
+    let [trunk, head] = &mix.stages[0][0].pieces[..] else { panic!("a trunk and a head") };
+    assert_eq!(trunk.features.output_bytes, 0, "nobody asked for it");
+    let given_to = |job: usize| {
+        let last = mix.stages[job][0].pieces.last().unwrap();
+        last.features.input_bytes
+    };
+    assert!(head.features.input_bytes < trunk.features.input_bytes);
+    let again = [given_to(0), given_to(1), given_to(2)];
+    let first = [trunk.features.input_bytes + again[0], again[1], again[2]];
+
+    let moved = || {
+        let all = notebook.0.lock().unwrap();
+        let rows = all.iter().filter_map(|record| match record {
+            Record::Inference(row) => Some(row.bytes_moved),
+            _ => None,
+        });
+        rows.collect::<Vec<u64>>()
+    };
+    // The second time, the trunk is there.
+    for expected in [first, again] {
+        let before = moved().len();
+        let done = scene.pool.execute(&workload(&requests), Some(Strategy::Sequential)).await;
+        scene.pool.ledger().settled().await;
+        let returned = done.unwrap().answers.into_iter().map(|answer| {
+            let outputs = answer.outcome.outputs.iter();
+            outputs.map(|output| output.tensor.bytes().len() as u64).sum::<u64>()
+        });
+        let given: Vec<u64> =
+            moved()[before..].iter().zip(returned).map(|(moved, back)| moved - back).collect();
+        assert_eq!(given, expected);
+    }
+}
+
+#[tokio::test]
 async fn rows_are_forecast_to_run_together_only_where_they_will() {
-    let scene = Scene::new();
+    let notebook = Arc::new(Notebook::default());
+    let recorder: Option<Arc<dyn Recorder>> = Some(notebook.clone());
+    let scene = Scene::with(PoolOptions { recorder, ..PoolOptions::default() });
     let mut builder = Builder::new("doubling", 0);
     builder.input("x", DataType::F32, &[named("n")]);
     let sum = builder.node("Add", &["x", "x"], &[]);
@@ -140,6 +180,14 @@ async fn rows_are_forecast_to_run_together_only_where_they_will() {
     };
     tokio::time::timeout(Duration::from_secs(60), proven).await.expect("a proof");
     assert_eq!(rows(three()).await, [vec![2], vec![1]]);
+    pool.execute(&workload(&three()), Some(Strategy::Parallel)).await.unwrap();
+    pool.ledger().settled().await;
+    // Each has its own row there and back, whatever ran with it.
+    let is_row = |record: &Record| match record {
+        Record::Inference(row) => row.bytes_moved == 8,
+        _ => false,
+    };
+    assert_eq!(notebook.count(is_row), 6);
     // What is all the same proves nothing, so that four of it go two by two.
     assert_eq!(rows(vec![of(1.0), of(1.0), of(1.0), of(1.0)]).await, [vec![2], vec![2]]);
 }
