@@ -100,11 +100,14 @@ impl Recording {
     /// it, whatever this pool learns without.
     pub(crate) fn of_pool(&self, options: PoolOptions) -> PoolOptions {
         let learned = self.history.predictor();
-        let validations = self.history.overview(PAST).map(|overview| overview.validations);
+        let past = self.history.overview(PAST);
+        let incomplete = learned.is_err() || past.is_err();
+        let Overview { validations, refinements, .. } = past.unwrap_or_default();
         let known = Known {
-            incomplete: learned.is_err() || validations.is_err(),
+            incomplete,
             learned: learned.ok().flatten(),
-            validations: validations.unwrap_or_default(),
+            validations,
+            refined: refinements.last().map(|refinement| refinement.timestamp),
         };
         PoolOptions { recorder: Some(self.writer.clone()), known, ..options }
     }

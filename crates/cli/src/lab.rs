@@ -67,7 +67,8 @@ impl Lab {
         Ok(Lab { spinner, store, pool: pool.clone(), place, recording })
     }
 
-    /// Models with inputs that are made for them, other ones in each round.
+    /// Models with inputs that are made for them, other ones in each round. One that is named again
+    /// has others again: requests that are all the same are no batch.
     pub(crate) fn workload(
         &self,
         models: &[ModelBatch],
@@ -75,8 +76,10 @@ impl Lab {
         goal: Goal,
         round: u64,
     ) -> anyhow::Result<Workload> {
-        let request = |of: &ModelBatch| self.request(of, args, round);
-        let requests = models.iter().map(request).collect::<anyhow::Result<Vec<_>>>()?;
+        let request = |(at, of): (usize, &ModelBatch)| {
+            self.request(of, args, round + APART * times_before(models, at))
+        };
+        let requests = models.iter().enumerate().map(request).collect::<anyhow::Result<_>>()?;
         Ok(Workload { requests, goal })
     }
 
@@ -121,5 +124,27 @@ impl Lab {
         self.pool.ledger().save();
         self.place.close().await;
         self.recording.finish();
+    }
+}
+
+/// Rounds between two inputs of a model in one workload: more than anybody runs.
+const APART: u64 = 1 << 32;
+
+/// How often a model was named before. Inputs differ by that and not by the position, so that
+/// different models have the same input and can share what they compute of it.
+fn times_before(models: &[ModelBatch], at: usize) -> u64 {
+    models[..at].iter().filter(|other| other.model == models[at].model).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_model_that_is_named_again_has_another_input() {
+        let named = |model: &str| ModelBatch { model: model.to_owned(), batch: 1 };
+        let models = ["a", "b", "a", "a", "b"].map(named);
+        let times: Vec<u64> = (0..models.len()).map(|at| times_before(&models, at)).collect();
+        assert_eq!(times, [0, 0, 1, 2, 1]);
     }
 }

@@ -154,7 +154,7 @@ impl Cache {
     }
 
     /// Lets go of what nobody asked for in a long time.
-    fn tidy(&mut self, now: Instant) {
+    pub(crate) fn tidy(&mut self, now: Instant) {
         if self.manager.advance_to(now.saturating_duration_since(self.since)) > 0 {
             self.collect();
         }

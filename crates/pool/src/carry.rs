@@ -320,7 +320,8 @@ impl Carried<'_> {
             let page = options.and_then(|options| options.page.clone());
             (state.ran_alone(granted), browser, page)
         };
-        let Answered { outcome, segments, transfer, reused, .. } = answered;
+        let Answered { outcome, segments, transfer, given_bytes, reused, .. } = answered;
+        let returned = outcome.outputs.iter().map(|output| output.tensor.bytes().len() as u64);
         let shapes = Shapes::of(&self.request.inputs);
         let own_rows = shapes.batch();
         Sighting {
@@ -341,6 +342,7 @@ impl Carried<'_> {
             transfer: *transfer,
             queued: self.queued + outcome.queued,
             loaded: (granted.loaded_at > since).then(|| granted.loaded.as_ref().clone()),
+            moved_bytes: given_bytes + returned.sum::<u64>(),
             reused_bytes: reused.bytes,
             alone,
         }

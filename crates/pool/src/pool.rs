@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use holdfast_devices::cpu::{CpuEngine, CpuOptions, Target};
 use holdfast_devices::lane::{Lane, LaneOptions, Lanes};
-use holdfast_devices::{Device, DeviceError};
+use holdfast_devices::{Device, DeviceError, SegmentId};
 use holdfast_graph::Digest;
 use holdfast_graph::share::Prices;
 use holdfast_models::Store;
@@ -29,11 +29,13 @@ use crate::metrics::Metrics;
 use crate::play::{Means, Plays};
 use crate::prepare::{Preparer, Unprepared};
 use crate::request::{Answer, Request, RunError};
-use crate::route::Prepared;
+use crate::route::{Prepared, Step};
 use crate::scheduler::Scheduler;
 use crate::scheduler::member::MemberOptions;
+use crate::scheduler::proof::{Claim, Fit};
 use crate::scheduler::queue::Wanted;
 use crate::tensors::SharedTensors;
+use crate::values::Values;
 use crate::workload::Resident;
 
 /// How a pool works.
@@ -395,9 +397,20 @@ impl Pool {
         }
     }
 
-    /// Rows of requests for one model that may run together.
-    pub(crate) fn max_batch(&self) -> usize {
-        self.options.max_batch
+    /// How many of these requests for one model of one shape, each with its rows, a device of a choice
+    /// would run in one go.
+    pub(crate) fn fit(
+        &self,
+        choice: Choice,
+        segment: SegmentId,
+        shape: Arc<[usize]>,
+        requests: Vec<(usize, &Inputs)>,
+    ) -> Option<Fit> {
+        let state = self.scheduler.state();
+        let wanted = Wanted::new(choice, false);
+        let kind = state.members.values().find(|member| member.serves(wanted))?.kind.clone();
+        let of = Claim { segment, shape, rows: 0, kind };
+        state.proofs.fit(&of, requests.into_iter(), self.options.max_batch)
     }
 
     /// What is known of the devices of a choice, which are there.
@@ -445,6 +458,30 @@ impl Pool {
             }
         }
         Resident { segments, weights }
+    }
+
+    /// Which of what requests compute on these routes the devices of a choice have kept.
+    pub(crate) fn kept(
+        &self,
+        choice: Choice,
+        routes: &[Arc<Prepared>],
+        values: &[Option<Values>],
+    ) -> HashSet<Digest> {
+        let now = Instant::now();
+        let mut state = self.scheduler.state();
+        let members = state.members.values_mut().filter(|member| member.options.choice == choice);
+        let mut kept = HashSet::new();
+        for member in members {
+            member.cache.tidy(now);
+            for (route, values) in routes.iter().zip(values) {
+                let values = values.iter().flat_map(|values| &values.steps);
+                let steps = route.steps.iter().zip(values).filter(|(step, _)| step.trunk);
+                let has =
+                    |(step, value): &(&Step, &Digest)| member.cache.has(value, step.outputs.len());
+                kept.extend(steps.filter(has).map(|(_, value)| *value));
+            }
+        }
+        kept
     }
 
     /// Bytes of memory that models may take on the devices of a choice; `None` if there are none.

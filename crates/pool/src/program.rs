@@ -63,6 +63,8 @@ pub(crate) struct Answered {
     pub(crate) took: Duration,
     /// What of that was neither a step, be it another request's, nor waiting on the device.
     pub(crate) transfer: Duration,
+    /// Bytes that its steps were given on the way there.
+    pub(crate) given_bytes: u64,
     pub(crate) reused: Reused,
 }
 
@@ -115,6 +117,7 @@ pub(crate) async fn run(
             outcome: part.outcome(&outcome, outputs),
             took,
             transfer,
+            given_bytes: part.given_bytes(&assembly),
         })
         .collect();
     Ok(Ran { answers, steps, transfer })
@@ -322,6 +325,16 @@ impl Part {
             outputs.push(Returned { step, name: name.clone(), tensor });
         }
         Ok(outputs)
+    }
+
+    /// Bytes that its steps take from outside of the device.
+    fn given_bytes(&self, assembly: &Assembly) -> u64 {
+        let inputs = self.own.iter().flat_map(|step| &assembly.steps[*step].inputs);
+        let bytes = |input: &Input| match input {
+            Input::Inline(tensor) => tensor.bytes().len() as u64,
+            _ => 0,
+        };
+        inputs.map(|(_, input)| bytes(input)).sum()
     }
 
     /// What it did not have to compute.

@@ -120,11 +120,16 @@ impl World {
         let (backend, seconds) = (&first.mix.device.backend, |way: &Way| {
             (way.mix.strategy, way.measured().latency_seconds)
         });
+        let ways = &compared[..Strategy::ALL.len()];
+        let rounds: Vec<Vec<f64>> = ways.iter().map(Way::seconds).collect();
+        let rivals: Vec<(&Mix, &[f64])> =
+            ways.iter().zip(&rounds).map(|(way, rounds)| (&way.mix, rounds.as_slice())).collect();
+        self.predictor.observe_comparison(&rivals);
         self.comparisons.push(StrategyComparison {
             backend: backend.clone(),
             model_count: first.mix.answers,
             batching_size: self.settings.get(backend).batching_size,
-            seconds: compared[..Strategy::ALL.len()].iter().map(seconds).collect(),
+            seconds: ways.iter().map(seconds).collect(),
             available_memory_bytes: None,
         });
         for change in self.settings.update(backend, &self.comparisons, now) {
@@ -143,8 +148,13 @@ impl Way {
         Measured {
             latency_seconds: middle(&|run| run.latency_seconds),
             throughput_per_second: middle(&|run| run.throughput_per_second),
-            memory_bytes: self.runs[0].memory_bytes,
+            // All ways were loaded in one engine, so what that took is no measure of any.
+            memory_bytes: None,
         }
+    }
+
+    fn seconds(&self) -> Vec<f64> {
+        self.runs.iter().map(|run| run.latency_seconds).collect()
     }
 
     fn test(&self, predictor: &Predictor, shared: bool) -> Tested {

@@ -184,49 +184,53 @@ impl Predictor {
         });
     }
 
-    /// Learns how strategies differ: what each took on one workload, measured in turns.
-    pub fn observe_comparison(&mut self, ways: &[(&Mix, f64)]) {
-        let seconds_of = |(mix, seconds): &(&Mix, f64)| {
-            let outline = outline(mix, &self.known(mix), &mut None);
-            (is_time(*seconds) && !outline.loads).then_some((mix.arrangement(), outline, *seconds))
-        };
-        let ways: Vec<_> = ways.iter().map(|way| (way.0, seconds_of(way))).collect();
-        let measured = || ways.iter().filter_map(|(mix, way)| Some((mix, way.as_ref()?)));
-        let plain = measured().find(|(_, way)| way.0 == Strategy::Sequential);
-        let Some((_, (_, sequential, baseline))) = plain else { return };
+    /// Learns how strategies differ: the seconds of each in every round of a comparison on one
+    /// workload. Rounds are compared within themselves, as what disturbs one disturbs all of it.
+    pub fn observe_comparison(&mut self, ways: &[(&Mix, &[f64])]) {
+        let plain = ways.iter().find(|(mix, _)| mix.arrangement() == Strategy::Sequential);
+        let Some((plain, baseline)) = plain else { return };
+        let sequential = outline(plain, &self.known(plain), &mut None);
         let mut seen = vec![Strategy::Sequential];
-        for (mix, (strategy, outline, seconds)) in measured() {
+        for (mix, seconds) in ways {
+            let strategy = mix.arrangement();
             // Strategies that come to the same were measured once for both.
-            if seen.contains(strategy) {
+            if seen.contains(&strategy) {
                 continue;
             }
-            seen.push(*strategy);
+            let of = outline(mix, &self.known(mix), &mut None);
+            let rounds = seconds.iter().zip(*baseline);
+            let rounds = rounds.filter(|(way, plain)| is_time(**way) && is_time(**plain));
+            let ratios: Vec<f64> = rounds.map(|(way, plain)| (way / plain).ln()).collect();
+            if ratios.is_empty() || of.loads || sequential.loads {
+                continue;
+            }
+            seen.push(strategy);
             let known = self.device(&mix.device.key, Some(&mix.device));
-            known.rivalry.learn(*strategy, outline, sequential, (seconds / baseline).ln());
+            known.rivalry.learn(strategy, &of, &sequential, &ratios);
         }
     }
 
     /// The seconds of each of these, ways to run one workload, as far as choosing between them goes;
     /// and how much of that comparisons on the device say, from nothing to all.
-    pub(crate) fn side_by_side(&self, mixes: &[Mix], estimates: &[f64]) -> (Vec<f64>, f64) {
+    pub(crate) fn side_by_side(&self, mixes: &[Mix], estimates: &[f64]) -> Vec<(f64, f64)> {
+        let untold = || estimates.iter().map(|seconds| (*seconds, 0.0)).collect();
         let plain = mixes.iter().position(|mix| mix.arrangement() == Strategy::Sequential);
-        let Some(plain) = plain else { return (estimates.to_vec(), 0.0) };
+        let Some(plain) = plain else { return untold() };
         let known = self.known(&mixes[plain]);
         let sequential = outline(&mixes[plain], &known, &mut None);
-        let mut least_trust = 1.0_f64;
         let seconds = mixes.iter().zip(estimates).map(|(mix, estimate)| {
             let strategy = mix.arrangement();
             if strategy == Strategy::Sequential {
-                return *estimate;
+                // It is what the others are compared with.
+                return (*estimate, 1.0);
             }
             let of = outline(mix, &known, &mut None);
             let Ratio { log, trust } = known.rivalry.ratio(strategy, &of, &sequential);
             let trust = if of.loads || sequential.loads { 0.0 } else { trust };
-            least_trust = least_trust.min(trust);
             let estimated = (estimate / estimates[plain]).ln();
-            estimates[plain] * (trust * log + (1.0 - trust) * estimated).exp()
+            (estimates[plain] * (trust * log + (1.0 - trust) * estimated).exp(), trust)
         });
-        (seconds.collect(), least_trust)
+        seconds.collect()
     }
 
     /// Mixes that are kept to refine by.

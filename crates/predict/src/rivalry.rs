@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::interference::TRAITS;
 use crate::outline::Outline;
+use crate::recent::median;
 use crate::ridge::{Coefficient, Ridge};
 use crate::strategy::Strategy;
 
@@ -15,6 +16,11 @@ use crate::strategy::Strategy;
 const KEEP: f64 = 0.99;
 /// Comparisons after which what they say counts as much as two estimates side by side.
 const TRUSTED: f64 = 5.0;
+/// Rounds of a comparison that counts once.
+const USUAL: f64 = 5.0;
+/// Rounds after which a comparison counts half of what it ever can: workloads differ by more than
+/// what is measured of one, so that ever more rounds of the same say little.
+const HALF: f64 = 2.0;
 /// A ratio beyond this is an accident: a logarithm.
 const LIMIT: f64 = 1.0;
 
@@ -52,17 +58,22 @@ impl Rivalry {
         Ratio { log: log.clamp(-LIMIT, LIMIT), trust }
     }
 
-    /// Learns from the logarithm of a ratio that was measured.
+    /// Learns from the logarithms of a ratio that was measured in so many rounds.
     pub(crate) fn learn(
         &mut self,
         strategy: Strategy,
         of: &Outline,
         sequential: &Outline,
-        measured: f64,
+        rounds: &[f64],
     ) {
-        let beyond = measured - shared(of, sequential);
+        if rounds.is_empty() {
+            return;
+        }
+        let beyond = median(rounds.iter().copied()) - shared(of, sequential);
+        let part = |rounds: f64| rounds / (rounds + HALF);
         if beyond.abs() <= LIMIT {
-            self.beyond[strategy as usize].learn(&of.traits, beyond, 1.0, KEEP);
+            let weight = part(rounds.len() as f64) / part(USUAL);
+            self.beyond[strategy as usize].learn(&of.traits, beyond, weight, KEEP);
         }
     }
 }
@@ -100,7 +111,7 @@ mod tests {
             let jobs = 2.0 + noise.below(5) as f64;
             let (of, sequential) = (outline(0.6 * seconds, jobs), outline(seconds, jobs));
             let measured = 0.6f64.ln() + 0.1 * (jobs.ln() - 1.0) + 0.03 * noise.normal();
-            rivalry.learn(Strategy::Parallel, &of, &sequential, measured);
+            rivalry.learn(Strategy::Parallel, &of, &sequential, &[measured; 5]);
         }
         for jobs in [2.0, 6.0f64] {
             let ratio = rivalry.ratio(Strategy::Parallel, &outline(0.6, jobs), &outline(1.0, jobs));
@@ -114,7 +125,7 @@ mod tests {
     fn one_strategy_says_nothing_of_another() {
         let mut rivalry = Rivalry::default();
         let (of, sequential) = (outline(1.0, 3.0), outline(1.0, 3.0));
-        (0..20).for_each(|_| rivalry.learn(Strategy::Batched, &of, &sequential, 0.3));
+        (0..20).for_each(|_| rivalry.learn(Strategy::Batched, &of, &sequential, &[0.3; 5]));
         let ratio = |strategy| rivalry.ratio(strategy, &of, &sequential);
         assert_eq!(ratio(Strategy::Parallel), Ratio { log: 0.0, trust: 0.0 });
         assert!(ratio(Strategy::Batched).log > 0.25);
@@ -125,8 +136,22 @@ mod tests {
         let mut rivalry = Rivalry::default();
         let (of, sequential) = (outline(1.0, 3.0), outline(1.0, 3.0));
         for measured in [f64::NAN, f64::INFINITY, 3.0] {
-            rivalry.learn(Strategy::Parallel, &of, &sequential, measured);
+            rivalry.learn(Strategy::Parallel, &of, &sequential, &[measured]);
         }
+        rivalry.learn(Strategy::Parallel, &of, &sequential, &[]);
         assert_eq!(rivalry, Rivalry::default());
+    }
+
+    #[test]
+    fn one_round_that_was_disturbed_says_nothing_and_more_rounds_say_more() {
+        let (of, sequential) = (outline(1.0, 3.0), outline(1.0, 3.0));
+        let learned = |rounds: &[f64]| {
+            let mut rivalry = Rivalry::default();
+            (0..10).for_each(|_| rivalry.learn(Strategy::Parallel, &of, &sequential, rounds));
+            rivalry.ratio(Strategy::Parallel, &of, &sequential)
+        };
+        let calm = learned(&[0.1; 5]);
+        assert_eq!(calm, learned(&[0.1, 0.1, 0.9, 0.1, 0.1]));
+        assert!(learned(&[0.1]).trust < calm.trust);
     }
 }

@@ -95,19 +95,26 @@ impl Segments {
     }
 }
 
+impl Size {
+    /// Whether it is the size of these features. Of several inputs the longest row alone does not
+    /// tell: a decoder that looks at a long text does more with each word that it has written.
+    fn is(&self, features: &Features, work: &Work) -> bool {
+        (self.batch, self.sequence) == (features.batch, features.sequence) && self.work.is(work)
+    }
+}
+
 impl Segment {
     /// What was measured at exactly this size.
     pub(crate) fn size(&self, features: &Features) -> Option<&Size> {
-        let same =
-            |size: &&Size| (size.batch, size.sequence) == (features.batch, features.sequence);
-        self.sizes.iter().find(same)
+        let work = Work::of(features);
+        self.sizes.iter().find(|size| size.is(features, &work))
     }
 
     /// The size, to be added to, and whether it is new.
     pub(crate) fn touch(&mut self, features: &Features) -> (&mut Size, bool) {
         let turn = self.sizes.iter().map(|size| size.used).max().unwrap_or(0) + 1;
-        let same = |size: &Size| (size.batch, size.sequence) == (features.batch, features.sequence);
-        let found = self.sizes.iter().position(same);
+        let work = Work::of(features);
+        let found = self.sizes.iter().position(|size| size.is(features, &work));
         let index = found.unwrap_or_else(|| {
             if self.sizes.len() >= SIZES {
                 let oldest = (0..self.sizes.len()).min_by_key(|index| self.sizes[*index].used);
@@ -116,7 +123,7 @@ impl Segment {
             self.sizes.push(Size {
                 batch: features.batch,
                 sequence: features.sequence,
-                work: Work::of(features),
+                work,
                 likeness: Likeness::of(features),
                 compute: Recent::default(),
                 transfer: Recent::default(),
@@ -246,6 +253,26 @@ mod tests {
     fn a_size_beyond_is_further_off_but_sane() {
         check(&measured(&[(1, 16), (1, 64)]), (1, 256), 0.5);
         check(&measured(&[(1, 64)]), (2, 64), 0.5);
+    }
+
+    #[test]
+    fn sizes_with_one_longest_row_and_other_work_are_told_apart() {
+        let of = |tokens: f64| {
+            let mut features = features(1, 32_768);
+            features.work[0] = ClassWork { flops: 1e7 * tokens, bytes: 1e4 * tokens, nodes: 40.0 };
+            features
+        };
+        let mut segment = Segment::default();
+        for tokens in [1.0, 100.0] {
+            segment.touch(&of(tokens)).0.compute.push(tokens);
+        }
+        let centre = |tokens: f64| segment.size(&of(tokens)).and_then(|size| size.compute.centre());
+        assert_eq!([1.0, 100.0, 50.0].map(centre), [Some(1.0), Some(100.0), None]);
+        assert!(!segment.touch(&of(100.0)).1, "it is the same size again");
+        // It is kept as text and read again.
+        let text = serde_json::to_string(&segment).expect("numbers");
+        let mut read: Segment = serde_json::from_str(&text).expect("the same");
+        assert!(!read.touch(&of(1.0)).1);
     }
 
     #[test]

@@ -54,6 +54,11 @@ impl Work {
         Work(work.map(|one| if one.is_finite() { one.clamp(0.0, MOST_WORK) } else { MOST_WORK }))
     }
 
+    /// Whether it is the same work. Numbers that were written and read again may differ by a hair.
+    pub(crate) fn is(&self, other: &Work) -> bool {
+        self.0.iter().zip(&other.0).all(|(one, two)| (one - two).abs() <= 1e-9 * one.abs())
+    }
+
     pub(crate) fn seconds(&self, unit_costs: &[f64; INPUTS]) -> f64 {
         self.0.iter().zip(unit_costs).map(|(work, cost)| work * cost).sum()
     }

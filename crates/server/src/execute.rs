@@ -33,7 +33,7 @@ pub(crate) async fn execute(State(context): State<Arc<Context>>, body: Bytes) ->
         Ok(Err(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         Err(error) => {
             let status = match &error {
-                WorkloadError::Empty => StatusCode::BAD_REQUEST,
+                WorkloadError::Empty | WorkloadError::ComparedByMemory => StatusCode::BAD_REQUEST,
                 WorkloadError::Request { source, .. } => status(source),
                 WorkloadError::Unknown { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             };

@@ -165,7 +165,7 @@ pub(crate) struct CompareArgs {
     /// Runs of each way
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) repeats: u16,
-    /// What for: latency, throughput or memory
+    /// What for: latency or throughput
     #[arg(long, value_name = "GOAL", default_value_t = Goal::Latency)]
     pub(crate) goal: Goal,
     #[command(flatten)]
@@ -196,7 +196,7 @@ pub(crate) struct ValidateArgs {
     /// Runs of each way of a mix; the median counts
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) repeats: u16,
-    /// What for: latency, throughput or memory
+    /// What for: latency or throughput
     #[arg(long, value_name = "GOAL", default_value_t = Goal::Latency)]
     pub(crate) goal: Goal,
     /// Also write what was predicted and measured to this file, as Parquet or CSV by its ending

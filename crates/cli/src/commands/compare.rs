@@ -1,7 +1,8 @@
 //! `holdfast compare`: a mix run in every way, in turns, beside what was predicted.
 
+use anyhow::bail;
 use holdfast_pool::{Compared, Comparison};
-use holdfast_predict::Measured;
+use holdfast_predict::{Goal, Measured};
 use serde_json::{Value, json};
 
 use super::predict::{as_json, time};
@@ -10,6 +11,7 @@ use crate::lab::Lab;
 use crate::output;
 
 pub(crate) fn run(global: &Global, args: &CompareArgs) -> anyhow::Result<()> {
+    by_time(args.goal)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let lab = Lab::open(global, &args.place).await?;
@@ -24,6 +26,18 @@ pub(crate) fn run(global: &Global, args: &CompareArgs) -> anyhow::Result<()> {
         lab.close().await;
         print(global, args, &compared?)
     })
+}
+
+/// Refuses a goal that ways cannot be compared by.
+pub(super) fn by_time(goal: Goal) -> anyhow::Result<()> {
+    if goal == Goal::Memory {
+        bail!(
+            "ways cannot be compared by memory: they take turns in one engine, which keeps what each \
+             of them took; `holdfast predict --goal memory` says what each would take, and \
+             `holdfast run --strategy WAY` what one of them took"
+        );
+    }
+    Ok(())
 }
 
 fn print(global: &Global, args: &CompareArgs, compared: &Comparison) -> anyhow::Result<()> {
@@ -46,15 +60,8 @@ fn print(global: &Global, args: &CompareArgs, compared: &Comparison) -> anyhow::
         compared.choice,
         output::plural(args.repeats.into(), "run"),
     ))?;
-    let header = [
-        "strategy",
-        "predicted",
-        "measured",
-        "error",
-        "fastest – slowest",
-        "answers a second",
-        "memory",
-    ];
+    let header =
+        ["strategy", "predicted", "measured", "error", "fastest – slowest", "answers a second"];
     let mut rows: Vec<Vec<String>> =
         compared.ways.iter().map(|way| row(way, way.strategy.to_string())).collect();
     if let Some(unshared) = &compared.unshared {
@@ -75,7 +82,7 @@ fn print(global: &Global, args: &CompareArgs, compared: &Comparison) -> anyhow::
 }
 
 fn row(way: &Compared, name: String) -> Vec<String> {
-    let Measured { latency_seconds, throughput_per_second, memory_bytes } = way.measured();
+    let Measured { latency_seconds, throughput_per_second, .. } = way.measured();
     let predicted = way.estimate.latency_seconds.value;
     let times = || way.runs.iter().map(|run| run.latency_seconds);
     let (fastest, slowest) = (times().fold(f64::INFINITY, f64::min), times().fold(0.0, f64::max));
@@ -86,7 +93,6 @@ fn row(way: &Compared, name: String) -> Vec<String> {
         format!("{:+.1} %", (predicted / latency_seconds - 1.0) * 1e2),
         format!("{} – {}", time(fastest), time(slowest)),
         format!("{throughput_per_second:.1}"),
-        memory_bytes.map_or("–".to_owned(), |bytes| output::bytes(bytes as u64)),
     ]
 }
 
@@ -99,7 +105,6 @@ fn way_json(way: &Compared) -> Value {
         "measured": {
             "latency_ms": measured.latency_seconds * 1e3,
             "throughput_per_second": measured.throughput_per_second,
-            "memory_bytes": measured.memory_bytes,
         },
         "runs_ms": runs,
     })

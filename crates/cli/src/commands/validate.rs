@@ -1,9 +1,10 @@
 //! `holdfast validate`: mixes drawn at random, each predicted before it runs.
 
 use anyhow::bail;
-use holdfast_pool::{Comparison, Request, Workload};
+use holdfast_pool::{Comparison, Request, Workload, WorkloadError};
 use serde_json::{Value, json};
 
+use super::compare::by_time;
 use super::predict::time;
 use super::report::words::percent;
 use crate::args::{Global, ModelBatch, ValidateArgs};
@@ -19,6 +20,7 @@ const BATCHES: [usize; 3] = [1, 2, 4];
 const ALONE: usize = 4;
 
 pub(crate) fn run(global: &Global, args: &ValidateArgs) -> anyhow::Result<()> {
+    by_time(args.goal)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let lab = Lab::open(global, &args.place).await?;
@@ -89,7 +91,15 @@ async fn validate(lab: &Lab, global: &Global, args: &ValidateArgs) -> anyhow::Re
         lab.spinner.say(format!("mix {} of {}", number + 1, args.mixes));
         let round = 1_000 + u64::from(number);
         let workload: Workload = lab.workload(&models, &args.place, args.goal, round)?;
-        let compared = lab.pool.compare(&workload, args.repeats.into()).await?;
+        let compared = match lab.pool.compare(&workload, args.repeats.into()).await {
+            // There is no prediction to judge, and the other mixes have theirs.
+            Err(error @ WorkloadError::Unknown { .. }) => {
+                lab.spinner
+                    .beside(|| output::warn(format!("mix {} is left out: {error}", number + 1)));
+                continue;
+            }
+            compared => compared?,
+        };
         let drawn = Drawn { models, compared };
         if !global.json {
             lab.spinner.beside(|| output::line(drawn.line()))?;
@@ -155,8 +165,6 @@ impl Drawn {
                 "low_ms": way.estimate.latency_seconds.low * 1e3,
                 "high_ms": way.estimate.latency_seconds.high * 1e3,
                 "measured_ms": measured.latency_seconds * 1e3,
-                "predicted_memory_bytes": way.estimate.memory_bytes.value,
-                "measured_memory_bytes": measured.memory_bytes,
             })
         });
         json!({
@@ -173,7 +181,6 @@ impl Drawn {
 struct Summary {
     mixes: usize,
     latency: Vec<f64>,
-    memory: Vec<f64>,
     covered: f64,
     small_regret: f64,
 }
@@ -185,9 +192,6 @@ impl Summary {
         let mut latency: Vec<f64> = ways()
             .map(|way| error(way.estimate.latency_seconds.value, way.measured().latency_seconds))
             .collect();
-        let memory = ways().filter_map(|way| {
-            Some(error(way.estimate.memory_bytes.value, way.measured().memory_bytes?))
-        });
         let covered = ways()
             .filter(|way| way.estimate.latency_seconds.covers(way.measured().latency_seconds));
         let small = drawn.iter().filter(|drawn| drawn.compared.regret <= 0.05);
@@ -197,7 +201,6 @@ impl Summary {
             mixes: drawn.len(),
             covered: part(covered.count(), latency.len()),
             small_regret: part(small.count(), drawn.len()),
-            memory: memory.collect(),
             latency,
         }
     }
@@ -211,7 +214,6 @@ impl Summary {
             "mixes": self.mixes,
             "latency_error_median": self.median(),
             "latency_error_mean": mean(&self.latency),
-            "memory_error_mean": mean(&self.memory),
             "interval_coverage": self.covered,
             "regret_at_most_5_percent": self.small_regret,
         })
@@ -220,12 +222,10 @@ impl Summary {
     fn print(&self) -> anyhow::Result<()> {
         let shown = |rate: Option<f64>| rate.map_or("–".to_owned(), percent);
         output::line(format!(
-            "\n{} in every way: latency was off by {} in the middle and by {} on average, memory by \
-             {} on average",
+            "\n{} in every way: latency was off by {} in the middle and by {} on average",
             output::plural(self.mixes, "mix").replace("mixs", "mixes"),
             shown(self.median()),
             shown(mean(&self.latency)),
-            shown(mean(&self.memory)),
         ))?;
         output::line(format!(
             "{} of the measurements lay in the 90 % interval; following the recommendation cost at \

@@ -91,7 +91,6 @@ fn mixes_are_drawn_by_their_seed_and_every_one_is_judged() {
         "mixes",
         "latency_error_median",
         "latency_error_mean",
-        "memory_error_mean",
         "interval_coverage",
         "regret_at_most_5_percent",
     ];
@@ -145,4 +144,8 @@ fn what_is_not_there_is_said() {
     assert!(error.contains("a batch of 1 to"), "{error}");
     let error = scene.fails(2, &["compare", "one", "--goal", "joy"]);
     assert!(error.contains("use latency, throughput or memory"), "{error}");
+    for command in [&["compare", "one", "two"][..], &["validate"]] {
+        let error = scene.fails(1, &[command, &["--goal", "memory"]].concat());
+        assert!(error.contains("holdfast predict --goal memory"), "{error}");
+    }
 }

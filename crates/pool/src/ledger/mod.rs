@@ -93,6 +93,8 @@ pub struct Known {
     pub learned: Option<String>,
     /// Predictions that were compared with what was measured, the oldest first.
     pub validations: Vec<ValidationRecord>,
+    /// When the predictor was refined last: what was validated before says nothing of it as it is.
+    pub refined: Option<SystemTime>,
     /// There may be more that could not be read. What is learned now does not take its place.
     pub incomplete: bool,
 }
@@ -124,7 +126,15 @@ impl Ledger {
         let learned = known.learned.as_deref().and_then(read).unwrap_or_default();
         let LedgerOptions { validation, threads, save_every } = options;
         let mut validator = Validator::new(validation);
-        known.validations.iter().for_each(|record| validator.add(record.clone()));
+        let is_older = |record: &&ValidationRecord| {
+            known.refined.is_some_and(|refined| record.timestamp <= refined)
+        };
+        let (older, newer): (Vec<_>, Vec<_>) = known.validations.iter().partition(is_older);
+        older.into_iter().for_each(|record| validator.add(record.clone()));
+        if known.refined.is_some() {
+            validator.refined();
+        }
+        newer.into_iter().for_each(|record| validator.add(record.clone()));
         let knowledge = Mutex::new(Knowledge { learned, validator });
         let core = Arc::new(Core {
             pieces: Pieces::new(store),
@@ -270,8 +280,8 @@ impl Ledger {
     }
 
     /// Learns from strategies that were compared how they differ, and which one to use for how many
-    /// models where nothing else says. `ways` are what each of them was and took.
-    pub(crate) fn adapt(&self, comparison: StrategyComparison, ways: &[(&Mix, f64)]) {
+    /// models where nothing else says. `ways` are what each of them was, and the seconds of each round.
+    pub(crate) fn adapt(&self, comparison: StrategyComparison, ways: &[(&Mix, &[f64])]) {
         let Learned { predictor, settings, comparisons } = &mut self.core.learn().learned;
         predictor.observe_comparison(ways);
         let backend = comparison.backend.clone();
@@ -357,10 +367,6 @@ impl Core {
         // What cannot be told before it runs is kept, and teaches nothing.
         let pieces = self.pieces.of(&sighting.route, &sighting.shapes).unwrap_or_default();
         let runs = sighting.runs(&pieces, self.threads);
-        let moved = match (pieces.first(), pieces.last()) {
-            (Some(first), Some(last)) => first.features.input_bytes + last.features.output_bytes,
-            _ => 0,
-        };
         {
             let predictor = &mut self.learn().learned.predictor;
             runs.iter().for_each(|run| predictor.observe_run(run));
@@ -369,7 +375,7 @@ impl Core {
             }
         }
         if self.recorder.is_some() {
-            self.keep(Record::Inference(Box::new(sighting.inference(moved))));
+            self.keep(Record::Inference(Box::new(sighting.inference())));
             runs.into_iter().for_each(|run| self.keep(Record::Run(Box::new(run))));
         }
     }

@@ -65,12 +65,24 @@ pub(crate) struct Piece {
 /// The pieces of a route, step by step.
 pub(crate) type Steps = Arc<[Arc<Piece>]>;
 
-/// A segment, the sizes of what feeds it, and what is always the same.
-type Key = (SegmentId, Vec<(String, Fed)>, usize, usize);
+/// All that a piece depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    segment: SegmentId,
+    /// The sizes of what feeds it, and what is always the same.
+    fed: Vec<(String, Fed)>,
+    /// Outputs that come back from the device; others stay there for later steps.
+    returned: Vec<String>,
+    batch: usize,
+    sequence: usize,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Fed {
-    Shape(Vec<usize>),
+    /// By the caller.
+    Given(Vec<usize>),
+    /// By an earlier step, on the device.
+    There(Vec<usize>),
     /// A constant, by its content: which branch of a graph runs may depend on it.
     Constant(Digest),
 }
@@ -96,7 +108,7 @@ impl Pieces {
             return Ok(known.clone());
         }
         let mut pieces: Vec<Arc<Piece>> = Vec::new();
-        for step in &route.steps {
+        for (number, step) in route.steps.iter().enumerate() {
             let mut fed = Vec::new();
             let mut constants = Vec::new();
             for (input, source) in &step.inputs {
@@ -106,12 +118,12 @@ impl Pieces {
                     input.clone(),
                     match source {
                         Source::Input { name, .. } => {
-                            Fed::Shape(shapes.get(name).ok_or_else(|| missing(name))?.to_vec())
+                            Fed::Given(shapes.get(name).ok_or_else(|| missing(name))?.to_vec())
                         }
                         Source::Step(from) => {
                             let dims =
                                 pieces.get(from.step).and_then(|p| p.outputs.get(&from.output));
-                            Fed::Shape(dims.ok_or_else(|| missing(&from.output))?.clone())
+                            Fed::There(dims.ok_or_else(|| missing(&from.output))?.clone())
                         }
                         Source::Constant(tensor) => {
                             constants.push((input.clone(), tensor.clone()));
@@ -120,9 +132,12 @@ impl Pieces {
                     },
                 ));
             }
-            let (segment, sizes) =
-                (&route.segments[step.segment], (shapes.batch(), shapes.sequence()));
-            pieces.push(self.piece(segment, fed, &constants, sizes)?);
+            let (segment, graph) = &route.segments[step.segment];
+            let returned = route.outputs.iter().filter(|(_, from)| from.step == number);
+            let returned = returned.map(|(_, from)| from.output.clone()).collect();
+            let (batch, sequence) = (shapes.batch(), shapes.sequence());
+            let key = Key { segment: *segment, fed, returned, batch, sequence };
+            pieces.push(self.piece(key, graph, &constants)?);
         }
         let pieces: Steps = pieces.into();
         let mut routes = lock(&self.routes);
@@ -135,20 +150,18 @@ impl Pieces {
 
     fn piece(
         &self,
-        (id, segment): &(SegmentId, Segment),
-        fed: Vec<(String, Fed)>,
+        key: Key,
+        segment: &Segment,
         constants: &[(String, Tensor)],
-        (batch, sequence): (usize, usize),
     ) -> Result<Arc<Piece>, String> {
-        let key = (*id, fed, batch, sequence);
         if let Some(known) = lock(&self.known).get(&key) {
             return Ok(known.clone());
         }
         let model = self.store.open_graph(&segment.graph).map_err(|error| explain(&error))?;
         let bindings =
             segment.dims.iter().fold(Bindings::new(), |b, (dim, size)| b.size(dim, *size));
-        let bindings = key.1.iter().fold(bindings, |bindings, (input, fed)| match fed {
-            Fed::Shape(dims) => bindings.shape(input, dims),
+        let bindings = key.fed.iter().fold(bindings, |bindings, (input, fed)| match fed {
+            Fed::Given(dims) | Fed::There(dims) => bindings.shape(input, dims),
             Fed::Constant(_) => bindings,
         });
         let bindings = constants.iter().fold(bindings, |b, (name, t)| b.value(name, t.clone()));
@@ -164,11 +177,12 @@ impl Pieces {
         let weight =
             |(content, bytes)| Weight { content, bytes, is_table: tables.contains(&content) };
         let outputs = model.outputs();
+        let goes_there = key.fed.iter().filter(|(_, fed)| !matches!(fed, Fed::There(_)));
         let size = RunSize {
-            batch,
-            sequence,
-            input_bytes: key.1.iter().map(|(name, _)| bytes(name)).sum(),
-            output_bytes: outputs.iter().map(|output| bytes(&output.name)).sum(),
+            batch: key.batch,
+            sequence: key.sequence,
+            input_bytes: goes_there.map(|(name, _)| bytes(name)).sum(),
+            output_bytes: key.returned.iter().map(|name| bytes(name)).sum(),
             weight_bytes: cost.weight_bytes + lifted_bytes,
             ..RunSize::default()
         };
@@ -177,7 +191,7 @@ impl Pieces {
             Some((output.name, dims))
         });
         let piece = Arc::new(Piece {
-            segment: *id,
+            segment: key.segment,
             features: Arc::new(Features::of(&cost, size)),
             weights: weights.into_iter().map(weight).collect(),
             outputs: outputs.collect(),

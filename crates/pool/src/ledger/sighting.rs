@@ -36,6 +36,8 @@ pub(crate) struct Sighting {
     pub(crate) queued: Duration,
     /// What loading took, if it had to wait for that.
     pub(crate) loaded: Option<Loaded>,
+    /// Bytes that went to the device for it, and came back.
+    pub(crate) moved_bytes: u64,
     pub(crate) reused_bytes: u64,
     /// Whether nothing else ran at the same time.
     pub(crate) alone: bool,
@@ -105,8 +107,8 @@ impl Sighting {
         }
     }
 
-    /// The row that is kept of it. `bytes_moved` are those of its inputs and outputs.
-    pub(super) fn inference(&self, bytes_moved: u64) -> Inference {
+    /// The row that is kept of it.
+    pub(super) fn inference(&self) -> Inference {
         Inference {
             timestamp: self.at,
             model: self.model.clone(),
@@ -127,7 +129,7 @@ impl Sighting {
                 .as_ref()
                 .and_then(|loaded| loaded.first_run)
                 .map(|took| took.as_secs_f64()),
-            bytes_moved,
+            bytes_moved: self.moved_bytes,
             memory_bytes: self.memory_bytes,
             reused_bytes: self.reused_bytes,
             error_class: None,

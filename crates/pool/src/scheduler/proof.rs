@@ -16,11 +16,19 @@ use crate::batch::{Inputs, all_differ};
 /// What a batch was of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Claim {
-    segment: SegmentId,
-    shape: Arc<[usize]>,
-    rows: usize,
+    pub(crate) segment: SegmentId,
+    pub(crate) shape: Arc<[usize]>,
+    pub(crate) rows: usize,
     /// What computed it.
-    kind: Arc<str>,
+    pub(crate) kind: Arc<str>,
+}
+
+/// How many requests from the front go together.
+pub(crate) struct Fit {
+    pub(crate) count: usize,
+    pub(crate) claim: Claim,
+    /// Whether they run one by one as well.
+    pub(crate) prove: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +58,37 @@ pub(crate) struct Gathered {
 const LIMIT: usize = 8192;
 
 impl Proofs {
+    /// What of these, each with its rows, can go together from the front on; `None` if the first goes
+    /// alone. They are of one model and one shape, which `of` tells, whatever its rows.
+    pub(crate) fn fit<'a>(
+        &self,
+        of: &Claim,
+        requests: impl Iterator<Item = (usize, &'a Inputs)>,
+        max_batch: usize,
+    ) -> Option<Fit> {
+        let mut inputs: Vec<&Inputs> = Vec::new();
+        let mut rows = 0;
+        let mut best: Option<Fit> = None;
+        for (more, given) in requests {
+            rows += more;
+            inputs.push(given);
+            if rows > max_batch {
+                break;
+            }
+            if !rows.is_power_of_two() || inputs.len() < 2 {
+                continue;
+            }
+            let claim = Claim { rows, ..of.clone() };
+            let prove = match self.verdicts.get(&claim) {
+                Some(Verdict::Holds) => false,
+                None if all_differ(&inputs) => true,
+                None | Some(Verdict::Underway | Verdict::Differs) => continue,
+            };
+            best = Some(Fit { count: inputs.len(), claim, prove });
+        }
+        best
+    }
+
     /// Takes from the front of a group what can go together; `None` if the first goes alone.
     pub(crate) fn gather(
         &mut self,
@@ -63,28 +102,11 @@ impl Proofs {
         if group.waiting.len() < 2 || max_batch < 2 {
             return None;
         }
-        let mut inputs: Vec<&Inputs> = Vec::new();
-        let mut rows = 0;
-        let mut best: Option<(usize, Claim, bool)> = None;
-        for waiter in group.waiting.values() {
-            let (Some(more), Some(given)) = (waiter.rows, &waiter.inputs) else { break };
-            rows += more;
-            inputs.push(given);
-            if rows > max_batch {
-                break;
-            }
-            if !rows.is_power_of_two() || inputs.len() < 2 {
-                continue;
-            }
-            let (segment, shape, kind) = (key.segment, shape.clone(), kind.clone());
-            let claim = Claim { segment, shape, rows, kind };
-            match self.verdicts.get(&claim) {
-                Some(Verdict::Holds) => best = Some((inputs.len(), claim, false)),
-                None if all_differ(&inputs) => best = Some((inputs.len(), claim, true)),
-                None | Some(Verdict::Underway | Verdict::Differs) => {}
-            }
-        }
-        let (count, claim, prove) = best?;
+        let (segment, shape, kind) = (key.segment, shape.clone(), kind.clone());
+        let of = Claim { segment, shape, rows: 0, kind };
+        let waiting = group.waiting.values();
+        let waiting = waiting.map_while(|waiter| Some((waiter.rows?, waiter.inputs.as_deref()?)));
+        let Fit { count, claim, prove } = self.fit(&of, waiting, max_batch)?;
         if prove {
             if self.verdicts.len() >= LIMIT {
                 self.verdicts.retain(|_, verdict| *verdict == Verdict::Underway);

@@ -72,7 +72,7 @@ pub(crate) enum Action {
 const LOOK_AHEAD: usize = 16;
 
 /// Requests that may go along with one that computes what they need.
-const COMPANY: usize = 15;
+pub(crate) const COMPANY: usize = 15;
 
 impl State {
     /// Takes a device in; one that is there already keeps its id, and is looked at anew: whoever

@@ -36,8 +36,9 @@ async fn answer(scheduler: &Scheduler, mut lease: Lease, gathered: Gathered, row
             Some(parts) => {
                 lease.used = Used::well(waiters.len(), ran);
                 let granted = free(lease);
-                for (waiter, outputs) in waiters.into_iter().zip(parts) {
-                    tell(waiter, &granted, total, Ok(with(&answered, outputs)));
+                for ((waiter, outputs), rows) in waiters.into_iter().zip(parts).zip(sizes) {
+                    let answered = part_of(&answered, outputs, (rows, total));
+                    tell(waiter, &granted, total, Ok(answered));
                 }
             }
             // It gave rows when it was proven; now it does not, so it is not asked again.
@@ -166,9 +167,12 @@ pub(super) fn tell(
     let _ = waiter.turn.send(Turn::Ran { granted: granted.clone(), rows, result });
 }
 
-fn with(answered: &Answered, outputs: Vec<Returned>) -> Answered {
+/// What of a batch's answer belongs to one with so many of all rows.
+fn part_of(answered: &Answered, outputs: Vec<Returned>, (rows, of): (usize, usize)) -> Answered {
     let outcome = Outcome { outputs, ..answered.outcome.clone() };
-    Answered { outcome, ..answered.clone() }
+    // All rows are of one shape.
+    let given_bytes = answered.given_bytes / of.max(1) as u64 * rows as u64;
+    Answered { outcome, given_bytes, ..answered.clone() }
 }
 
 /// Runs a request with what was granted, within a time.

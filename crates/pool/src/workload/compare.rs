@@ -1,6 +1,7 @@
 //! Runs a workload in every way, in turns, and says which way is best and how sure that is.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use holdfast_predict::{
@@ -44,61 +45,55 @@ pub struct Compared {
     pub mix: Mix,
     /// What was predicted before anything ran; of the unshared way, just before it ran.
     pub estimate: Estimate,
-    /// What it took, each time. Strategies that come to the same for a workload run once for both.
+    /// What it took, each time, but for memory: all ways are loaded in one engine, so what that takes
+    /// is no measure of any of them. Strategies that come to the same for a workload run once for both.
     pub runs: Vec<Measured>,
 }
 
 impl Compared {
     /// The median of all runs.
     pub fn measured(&self) -> Measured {
-        let middle = |of: fn(&Measured) -> Option<f64>| {
-            let mut values: Vec<f64> = self.runs.iter().filter_map(of).collect();
+        let middle = |of: fn(&Measured) -> f64| {
+            let mut values: Vec<f64> = self.runs.iter().map(of).collect();
             values.sort_by(f64::total_cmp);
             let at = values.len() / 2;
             match values.len() {
-                0 => None,
-                count if count % 2 == 1 => Some(values[at]),
-                _ => Some((values[at - 1] + values[at]) / 2.0),
+                0 => f64::NAN,
+                count if count % 2 == 1 => values[at],
+                _ => (values[at - 1] + values[at]) / 2.0,
             }
         };
         Measured {
-            latency_seconds: middle(|run| Some(run.latency_seconds)).unwrap_or(f64::NAN),
-            throughput_per_second: middle(|run| Some(run.throughput_per_second))
-                .unwrap_or(f64::NAN),
-            memory_bytes: middle(|run| run.memory_bytes),
+            latency_seconds: middle(|run| run.latency_seconds),
+            throughput_per_second: middle(|run| run.throughput_per_second),
+            memory_bytes: None,
         }
     }
 
-    /// What counts for a goal, less is better; each time.
-    fn scores(&self, goal: Goal) -> Vec<f64> {
-        let score = |run: &Measured| match goal {
-            Goal::Latency => run.latency_seconds,
-            Goal::Throughput => 1.0 / run.throughput_per_second,
-            Goal::Memory => run.memory_bytes.unwrap_or(run.latency_seconds),
-        };
-        self.runs.iter().map(score).collect()
-    }
-
-    fn score(&self, goal: Goal) -> f64 {
-        let median = Compared { runs: vec![self.measured()], ..self.clone() };
-        median.scores(goal).first().copied().unwrap_or(f64::NAN)
+    /// The seconds of each run. Of one workload, what takes the least time gives the most answers a
+    /// second too.
+    fn seconds(&self) -> Vec<f64> {
+        self.runs.iter().map(|run| run.latency_seconds).collect()
     }
 }
 
 impl Pool {
     /// Predicts, then runs a workload in every way so many times, in turns, after each was run once
-    /// to warm up. All of it is recorded and learned from.
+    /// to warm up. All of it is recorded and learned from. That tells of time and nothing of memory.
     pub async fn compare(
         &self,
         workload: &Workload,
         repeats: usize,
     ) -> Result<Comparison, WorkloadError> {
+        if workload.goal == Goal::Memory {
+            return Err(WorkloadError::ComparedByMemory);
+        }
         let (choice, workload) = self.settle(workload).await?;
         self.bring_together(&workload.requests).await;
         let forecast = self.forecast_warm(choice, &workload).await?;
         let recommended = forecast.recommendation.strategy;
         let routes = self.routes(choice, &workload).await?;
-        let mut contenders = Contenders { pool: self, choice, ways: Vec::new(), round: 0 };
+        let mut contenders = Contenders { pool: self, choice, ways: Vec::new() };
         for strategy in Strategy::ALL {
             contenders.add(&forecast, &workload, &routes, strategy);
         }
@@ -131,7 +126,6 @@ impl Pool {
         let timestamp = SystemTime::now();
         let impact = |name: String, baseline: &Compared, chosen: &Compared| {
             let (before, after) = (baseline.measured(), chosen.measured());
-            let mib = |bytes: Option<f64>| bytes.map(|bytes| bytes / f64::from(1 << 20));
             OptimizationImpact {
                 timestamp,
                 model_count: workload.requests.len(),
@@ -142,8 +136,8 @@ impl Pool {
                 optimized_throughput: after.throughput_per_second,
                 baseline_latency: before.latency_seconds * 1e3,
                 optimized_latency: after.latency_seconds * 1e3,
-                baseline_memory: mib(before.memory_bytes),
-                optimized_memory: mib(after.memory_bytes),
+                baseline_memory: None,
+                optimized_memory: None,
                 optimization_goal: comparison.goal,
             }
         };
@@ -154,23 +148,18 @@ impl Pool {
             }
         }
         if let (Some(unshared), Some(chosen)) = (&comparison.unshared, of(comparison.recommended)) {
-            let impact = impact(format!("{}, unshared", unshared.strategy), unshared, chosen);
-            // Both are loaded in one engine, so what it takes is no measure of either.
-            let (baseline_memory, optimized_memory) = (None, None);
-            self.ledger().compared(OptimizationImpact {
-                baseline_memory,
-                optimized_memory,
-                ..impact
-            });
+            let name = format!("{}, unshared", unshared.strategy);
+            self.ledger().compared(impact(name, unshared, chosen));
         }
         let seconds = |way: &Compared| (way.strategy, way.measured().latency_seconds);
         let seconds: Vec<(Strategy, f64)> = comparison.ways.iter().map(seconds).collect();
+        let rounds: Vec<Vec<f64>> = comparison.ways.iter().map(Compared::seconds).collect();
         let mixes = comparison.ways.iter().map(|way| &way.mix);
-        let ways: Vec<(&Mix, f64)> = mixes.zip(seconds.iter().map(|(_, taken)| *taken)).collect();
+        let ways: Vec<(&Mix, &[f64])> = mixes.zip(rounds.iter().map(Vec::as_slice)).collect();
         let compared = StrategyComparison {
             backend: device.backend.clone(),
             model_count: workload.requests.len(),
-            batching_size: self.batching(comparison.choice),
+            batching_size: self.settings(comparison.choice).batching_size,
             seconds: seconds.clone(),
             available_memory_bytes: self.memory_for_models(comparison.choice),
         };
@@ -183,9 +172,6 @@ struct Contenders<'a> {
     pool: &'a Pool,
     choice: Choice,
     ways: Vec<Way>,
-    /// Runs so far, by which each has a namespace of its own: what one run has computed must not be
-    /// there for the next.
-    round: u64,
 }
 
 struct Way {
@@ -205,7 +191,7 @@ impl Contenders<'_> {
         strategy: Strategy,
     ) {
         let Some((mix, estimate)) = forecast.of(strategy) else { return };
-        let stages = arrange(strategy, routes, self.pool.batching(self.choice));
+        let stages = arrange(strategy, routes, self.pool.settings(self.choice).batching_size);
         let shares = |workload: &Workload| workload.requests.iter().any(|request| request.share);
         let same = |way: &Way| way.stages == stages && shares(&way.workload) == shares(workload);
         let twin = self.ways.iter().position(same);
@@ -235,14 +221,17 @@ impl Contenders<'_> {
         Ok(())
     }
 
-    async fn run(&mut self, at: usize) -> Result<Measured, WorkloadError> {
+    async fn run(&self, at: usize) -> Result<Measured, WorkloadError> {
+        // Each run has a namespace of its own, whichever comparison it is of: what one has computed
+        // must not be there for the next.
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let Way { workload, stages, .. } = &self.ways[at];
         let mut workload = workload.clone();
-        self.round += 1;
         for request in &mut workload.requests {
-            request.namespace = format!("{}#{}", request.namespace, self.round);
+            request.namespace = format!("{}#{run}", request.namespace);
         }
-        let (_, measured) = self.pool.measure(self.choice, &workload, stages).await?;
+        let (_, measured) = self.pool.time(&workload, stages).await?;
         Ok(measured)
     }
 }
@@ -269,16 +258,17 @@ fn judge(
     recommended: Strategy,
 ) -> Comparison {
     let mut ranked: Vec<&Compared> = ways.iter().collect();
-    ranked.sort_by(|one, other| one.score(goal).total_cmp(&other.score(goal)));
+    let middle = |way: &Compared| way.measured().latency_seconds;
+    ranked.sort_by(|one, other| middle(one).total_cmp(&middle(other)));
     let best = ranked.first().map_or(recommended, |way| way.strategy);
     let score = |strategy| {
         let way = ways.iter().find(|way| way.strategy == strategy);
-        way.map_or(f64::NAN, |way| way.score(goal))
+        way.map_or(f64::NAN, middle)
     };
     // Strategies that come to the same were run once for both: there is nothing to be told apart.
-    let mut scores = ranked.iter().map(|way| way.scores(goal));
-    let first = scores.next().unwrap_or_default();
-    let sure = scores.find(|other| *other != first).map_or(0.0, |next| {
+    let mut runs = ranked.iter().map(|way| way.seconds());
+    let first = runs.next().unwrap_or_default();
+    let sure = runs.find(|other| *other != first).map_or(0.0, |next| {
         let pairs: Vec<(f64, f64)> = first.iter().copied().zip(next).collect();
         confidence(&pairs)
     });

@@ -26,9 +26,10 @@ pub struct Execution {
 }
 
 impl Pool {
-    /// Runs a workload, by the strategy that is given or by the one that is recommended. What models
-    /// have in common is found out first, which is not in the time. What it takes is predicted
-    /// before and learned from afterwards.
+    /// Runs a workload, by the strategy that is given or by the one that is recommended; by the one
+    /// that the settings say where what it takes cannot be predicted. What models have in common is
+    /// found out first, which is not in the time. What it takes is predicted before and learned from
+    /// afterwards.
     pub async fn execute(
         &self,
         workload: &Workload,
@@ -49,18 +50,19 @@ impl Pool {
         let resident = self.resident(choice);
         let forecast = match self.forecast_on(choice, workload, &resident, false).await {
             Ok(forecast) => Some(forecast),
-            // What cannot be predicted can be run, if it is said how.
-            Err(WorkloadError::Unknown { model, why }) if strategy.is_some() => {
+            // What cannot be predicted can be run.
+            Err(WorkloadError::Unknown { model, why }) => {
                 tracing::warn!("{model}: no prediction: {why}");
                 None
             }
             Err(error) => return Err(error),
         };
         let recommended = forecast.as_ref().map(|forecast| forecast.recommendation.strategy);
-        let strategy = strategy.or(recommended).unwrap_or(Strategy::Sequential);
+        let by_settings = || self.settings(choice).strategy(workload.requests.len());
+        let strategy = strategy.or(recommended).unwrap_or_else(by_settings);
         let predicted = forecast.as_ref().and_then(|forecast| forecast.of(strategy));
         let routes = self.routes(choice, workload).await?;
-        let stages = arrange(strategy, &routes, self.batching(choice));
+        let stages = arrange(strategy, &routes, self.settings(choice).batching_size);
         let (answers, measured) = self.measure(choice, workload, &stages).await?;
         if let Some((mix, estimate)) = predicted {
             self.ledger().executed(mix, workload, estimate, &measured, false);
@@ -70,14 +72,28 @@ impl Pool {
         Ok(Execution { strategy, answers, measured, estimate, loaded })
     }
 
-    /// Runs stages one after the other.
-    pub(super) async fn measure(
+    /// Runs stages one after the other, and looks at the memory that they take.
+    async fn measure(
         &self,
         choice: Choice,
         workload: &Workload,
         stages: &Stages,
     ) -> Result<(Vec<Answer>, Measured), WorkloadError> {
         let gauge = if choice == Choice::Cpu { Gauge::start() } else { None };
+        let (answers, measured) = self.time(workload, stages).await?;
+        let memory = match gauge {
+            Some(gauge) => Some(gauge.most()),
+            None => self.memory(choice).await,
+        };
+        Ok((answers, Measured { memory_bytes: memory.map(|bytes| bytes as f64), ..measured }))
+    }
+
+    /// Runs stages one after the other.
+    pub(super) async fn time(
+        &self,
+        workload: &Workload,
+        stages: &Stages,
+    ) -> Result<(Vec<Answer>, Measured), WorkloadError> {
         let mut answers: Vec<Option<Answer>> = workload.requests.iter().map(|_| None).collect();
         let started = Instant::now();
         for stage in stages {
@@ -90,14 +106,10 @@ impl Pool {
             }
         }
         let latency_seconds = started.elapsed().as_secs_f64();
-        let memory = match gauge {
-            Some(gauge) => Some(gauge.most()),
-            None => self.memory(choice).await,
-        };
         let measured = Measured {
             latency_seconds,
             throughput_per_second: workload.requests.len() as f64 / latency_seconds.max(1e-9),
-            memory_bytes: memory.map(|bytes| bytes as f64),
+            memory_bytes: None,
         };
         Ok((answers.into_iter().flatten().collect(), measured))
     }

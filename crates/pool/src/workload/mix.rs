@@ -4,7 +4,7 @@
 //! program, requests for one model in one batch, and what was computed for a request that models
 //! have in common is there for the ones after it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use holdfast_devices::SegmentId;
@@ -20,9 +20,19 @@ use crate::pool::Pool;
 use crate::prepare::Unprepared;
 use crate::request::{PassedOver, Request, RunError};
 use crate::route::Prepared;
+use crate::scheduler::state::COMPANY;
 use crate::values::Values;
 
 impl Pool {
+    /// What each request of a workload computes on its way.
+    pub(super) fn values(workload: &Workload, routes: &[Arc<Prepared>]) -> Vec<Option<Values>> {
+        let requests = workload.requests.iter().zip(routes);
+        let values = |(request, route): (&Request, &Arc<Prepared>)| {
+            Values::of(route, &request.inputs, &request.namespace)
+        };
+        requests.map(values).collect()
+    }
+
     /// How each model of a workload would run on a choice: by way of what it has in common with the
     /// others, where it may.
     pub(super) async fn routes(
@@ -60,9 +70,14 @@ impl Pool {
 /// A workload, where it is to run, and what is known of that place.
 pub(super) struct Situation<'a> {
     pub(super) pool: &'a Pool,
+    pub(super) choice: Choice,
     pub(super) workload: &'a Workload,
     /// How each of its models runs.
     pub(super) routes: &'a [Arc<Prepared>],
+    /// What each of them computes on its way; `None` where nothing of that is shared.
+    pub(super) values: &'a [Option<Values>],
+    /// Which of that devices have kept.
+    pub(super) kept: HashSet<Digest>,
     pub(super) device: Arc<DeviceProfile>,
     pub(super) resident: &'a Resident,
     pub(super) memory_now: Option<f64>,
@@ -73,7 +88,7 @@ pub(super) struct Situation<'a> {
 impl Situation<'_> {
     /// What runs when, and what that takes.
     pub(super) fn mix(&self, strategy: Strategy, stages: &Stages) -> Result<Mix, WorkloadError> {
-        let mut builder = Builder { of: self, computed: HashSet::new() };
+        let mut builder = Builder { of: self, computed: self.kept.clone() };
         let stages: Result<Vec<Vec<Job>>, WorkloadError> =
             stages.iter().map(|stage| builder.stage(stage)).collect();
         Ok(Mix {
@@ -111,6 +126,22 @@ impl Resident {
     }
 }
 
+/// What runs in one go.
+enum Program {
+    /// One request, or several that wait for the same value.
+    Steps(Vec<usize>),
+    /// Rows of one batch. Where that is still to be proven, they run one by one.
+    Rows { requests: Vec<usize>, rows: usize, proven: bool },
+}
+
+impl Program {
+    fn requests(&self) -> &[usize] {
+        match self {
+            Program::Steps(requests) | Program::Rows { requests, .. } => requests,
+        }
+    }
+}
+
 struct Builder<'a> {
     of: &'a Situation<'a>,
     /// Values that are there from earlier programs.
@@ -119,84 +150,85 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn stage(&mut self, stage: &[usize]) -> Result<Vec<Job>, WorkloadError> {
-        let values: HashMap<usize, Option<Values>> = stage
-            .iter()
-            .map(|&at| {
-                let Request { inputs, namespace, .. } = &self.of.workload.requests[at];
-                (at, Values::of(&self.of.routes[at], inputs, namespace))
-            })
-            .collect();
-        let programs = self.programs(stage, &values);
-        let mut jobs = Vec::new();
-        for program in &programs {
-            jobs.push(self.job(program, &values)?);
+        let of = self.of;
+        let programs = self.programs(stage);
+        let jobs = programs.iter().map(|program| self.job(program)).collect();
+        // What one program keeps is there for those of later stages. Batches keep nothing.
+        for program in programs {
+            if let Program::Steps(requests) = program {
+                let values = requests.iter().filter_map(|&at| of.values[at].as_ref());
+                self.computed.extend(values.flat_map(|values| values.trunks.iter().copied()));
+            }
         }
-        // What one program keeps is there for those of later stages.
-        let kept = values.values().flatten().flat_map(|values| values.trunks.iter().copied());
-        self.computed.extend(kept);
-        Ok(jobs)
+        jobs
     }
 
-    /// Which requests of a stage run in one go: those that wait for the same value first, then those
+    fn values(&self, at: usize) -> Option<&Values> {
+        self.of.values[at].as_ref()
+    }
+
+    /// Which requests of a stage run in one go: those that need the same value first, then those
     /// that are rows of one batch.
-    fn programs(
-        &self,
-        stage: &[usize],
-        values: &HashMap<usize, Option<Values>>,
-    ) -> Vec<Vec<usize>> {
-        let trunk = |at: usize| -> Option<Digest> {
-            let first = values.get(&at)?.as_ref()?.trunks.first()?;
-            (!self.computed.contains(first)).then_some(*first)
-        };
-        let mut programs: Vec<Vec<usize>> = Vec::new();
-        for &at in stage {
-            let goes_along = |program: &&mut Vec<usize>| {
-                let same = trunk(at).is_some() && trunk(at) == trunk(program[0]);
-                same || self.rows_with(program, at).is_some()
-            };
-            match programs.iter_mut().find(goes_along) {
-                Some(program) => program.push(at),
-                None => programs.push(vec![at]),
-            }
+    fn programs(&self, stage: &[usize]) -> Vec<Program> {
+        let mut left = stage.to_vec();
+        let mut programs = Vec::new();
+        while let Some(&first) = left.first() {
+            let program = self
+                .alongside(first, &left)
+                .or_else(|| self.batch(first, &left))
+                .unwrap_or_else(|| Program::Steps(vec![first]));
+            left.retain(|at| !program.requests().contains(at));
+            programs.push(program);
         }
         programs
     }
 
-    /// How many rows a batch would have with one more request; `None` if that cannot be.
-    fn rows_with(&self, program: &[usize], more: usize) -> Option<usize> {
-        let route = &self.of.routes[more];
-        let rows = route.rows.as_ref()?;
-        let shape = |at: usize| rows.shape(&self.of.workload.requests[at].inputs);
-        let (mut total, of) = shape(more)?;
-        for &at in program {
-            let (count, other) = shape(at)?;
-            if self.of.routes[at].id != route.id || other != of {
-                return None;
-            }
-            total += count;
-        }
-        (total <= self.of.pool.max_batch()).then_some(total)
+    /// Those that need the same value as one of them.
+    fn alongside(&self, first: usize, left: &[usize]) -> Option<Program> {
+        let trunk = |at: usize| self.values(at)?.trunks.first();
+        let value = trunk(first)?;
+        let same = left.iter().copied().filter(|&at| trunk(at) == Some(value));
+        let same: Vec<usize> = same.take(1 + COMPANY).collect();
+        (same.len() > 1).then_some(Program::Steps(same))
     }
 
-    fn job(
-        &self,
-        program: &[usize],
-        values: &HashMap<usize, Option<Values>>,
-    ) -> Result<Job, WorkloadError> {
-        let model = program.iter().map(|&at| self.of.workload.requests[at].model.as_str());
+    /// Those that go with one of them in a batch, as the scheduler would have it.
+    fn batch(&self, first: usize, left: &[usize]) -> Option<Program> {
+        let is_there = |values: &Values| values.trunks.iter().any(|v| self.computed.contains(v));
+        if self.values(first).is_some_and(is_there) {
+            return None;
+        }
+        let route = &self.of.routes[first];
+        let rows = route.rows.as_ref()?;
+        let inputs = |at: usize| &self.of.workload.requests[at].inputs;
+        let (_, shape) = rows.shape(inputs(first))?;
+        let mut group = Vec::new();
+        let mut asked = Vec::new();
+        for &at in left.iter().filter(|&&at| self.of.routes[at].id == route.id) {
+            if let Some((rows, _)) = rows.shape(inputs(at)).filter(|(_, other)| *other == shape) {
+                group.push(at);
+                asked.push((rows, inputs(at)));
+            }
+        }
+        let fit = self.of.pool.fit(self.of.choice, route.id, shape, asked)?;
+        group.truncate(fit.count);
+        // By the time that counts, what can be proven is.
+        let proven = !fit.prove || self.of.warmed_up;
+        Some(Program::Rows { requests: group, rows: fit.claim.rows, proven })
+    }
+
+    fn job(&self, program: &Program) -> Result<Job, WorkloadError> {
+        let requests = program.requests();
+        let model = requests.iter().map(|&at| self.of.workload.requests[at].model.as_str());
         let model = model.collect::<Vec<_>>().join(" + ");
-        let merged = match program.split_last() {
-            Some((last, others)) if !others.is_empty() => self.rows_with(others, *last),
-            _ => None,
-        };
         let mut pieces = Vec::new();
-        if let Some(rows) = merged {
-            pieces.extend(self.pieces(program[0], Some(rows))?.into_iter().map(|(_, piece)| piece));
+        if let Program::Rows { rows, proven: true, .. } = program {
+            pieces.extend(self.pieces(requests[0], Some(*rows))?.into_iter().map(|(_, of)| of));
             return Ok(Job { model, pieces });
         }
         let mut seen: HashSet<Digest> = HashSet::new();
-        for &at in program {
-            let values = values.get(&at).and_then(Option::as_ref);
+        for &at in requests {
+            let values = self.values(at);
             for (step, piece) in self.pieces(at, None)? {
                 let value = values.and_then(|values| values.steps[step]);
                 let is_new = value.is_none_or(|v| !self.computed.contains(&v) && seen.insert(v));

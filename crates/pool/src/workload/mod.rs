@@ -11,7 +11,9 @@ mod gauge;
 mod mix;
 mod significance;
 
-use holdfast_predict::{Estimate, Goal, Mix, Recommendation, Strategy};
+use std::collections::HashSet;
+
+use holdfast_predict::{BackendSettings, Estimate, Goal, Mix, Recommendation, Strategy};
 
 use crate::choice::{Choice, Choices};
 use crate::pool::Pool;
@@ -61,6 +63,12 @@ pub enum WorkloadError {
     /// There is nothing in it.
     #[error("the workload has no models; name at least one")]
     Empty,
+    /// Its goal is one that ways cannot be compared by.
+    #[error(
+        "ways to run a workload cannot be compared by memory: they take turns in one engine, which \
+         keeps what each of them took; predict it instead, or run one way in a process of its own"
+    )]
+    ComparedByMemory,
     /// One of its requests failed.
     #[error("{model}: {source}")]
     Request {
@@ -107,16 +115,25 @@ impl Pool {
         let profile =
             self.profile(choice).await.map_err(|why| unavailable(workload, choice, why))?;
         let routes = self.routes(choice, workload).await?;
+        let values = Pool::values(workload, &routes);
+        // What is warmed up computes everything anew: each of its runs has a namespace of its own.
+        let kept = match warmed_up {
+            true => HashSet::new(),
+            false => self.kept(choice, &routes, &values),
+        };
         let situation = Situation {
             pool: self,
+            choice,
             workload,
             routes: &routes,
+            values: &values,
+            kept,
             device: profile,
             resident,
             memory_now: self.memory(choice).await.map(|bytes| bytes as f64),
             warmed_up,
         };
-        let batching = self.batching(choice);
+        let batching = self.settings(choice).batching_size;
         let mix =
             |strategy| situation.mix(strategy, &arrange::arrange(strategy, &routes, batching));
         let mixes: Vec<Mix> = Strategy::ALL.into_iter().map(mix).collect::<Result<_, _>>()?;
@@ -126,13 +143,13 @@ impl Pool {
         Ok(Forecast { choice, mixes, recommendation })
     }
 
-    /// How many requests a group has where a strategy makes groups.
-    fn batching(&self, choice: Choice) -> usize {
+    /// The settings of what runs a choice.
+    fn settings(&self, choice: Choice) -> BackendSettings {
         let backend = match choice {
             Choice::Cpu => "cpu",
             Choice::Lane(backend) => backend.name(),
         };
-        self.ledger().settings(backend).batching_size
+        self.ledger().settings(backend)
     }
 
     /// Finds out where a workload runs, and binds all of it to that place.
