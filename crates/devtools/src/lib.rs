@@ -218,10 +218,10 @@ impl Shared {
                     .send_modify(|targets| targets.retain(|target| target.session != session));
             }
             Some("Debugger.paused") => {
-                self.paused.send_modify(|paused| drop(paused.insert(of())));
+                self.paused.send_if_modified(|paused| paused.insert(of()));
             }
             Some("Debugger.resumed") => {
-                self.paused.send_modify(|paused| drop(paused.remove(&of())));
+                self.paused.send_if_modified(|paused| paused.remove(&of()));
             }
             Some("Target.targetInfoChanged") => {
                 // A page that went elsewhere keeps its session.

@@ -476,9 +476,10 @@ impl Pool {
             for (route, values) in routes.iter().zip(values) {
                 let values = values.iter().flat_map(|values| &values.steps);
                 let steps = route.steps.iter().zip(values).filter(|(step, _)| step.trunk);
-                let has =
-                    |(step, value): &(&Step, &Digest)| member.cache.has(value, step.outputs.len());
-                kept.extend(steps.filter(has).map(|(_, value)| *value));
+                let has = |(step, value): (&Step, &Option<Digest>)| {
+                    value.filter(|value| member.cache.has(value, step.outputs.len()))
+                };
+                kept.extend(steps.filter_map(has));
             }
         }
         kept
