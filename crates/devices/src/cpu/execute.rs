@@ -10,6 +10,7 @@ use ort::value::{DynValue, ValueType};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use super::cores::Cores;
 use super::fault::{engine_error, run_error};
 use super::kept::KeptTensors;
 use super::not_loaded;
@@ -206,7 +207,7 @@ pub(crate) fn prepare(
 }
 
 /// Runs a prepared program.
-pub(crate) fn execute(program: &Prepared, stop: &Stop) -> Result<Done, DeviceError> {
+pub(crate) fn execute(program: &Prepared, cores: &Cores, stop: &Stop) -> Result<Done, DeviceError> {
     let mut results: Vec<HashMap<String, Arc<Kept>>> = Vec::new();
     let mut done = Done { returned: Vec::new(), kept: Vec::new(), steps: Vec::new() };
     for (number, step) in program.steps.iter().enumerate() {
@@ -224,7 +225,7 @@ pub(crate) fn execute(program: &Prepared, stop: &Stop) -> Result<Done, DeviceErr
             inputs.push((&declared.name, value));
         }
         let started = Instant::now();
-        let mut outputs = run_step(step, &inputs, number, stop)?;
+        let mut outputs = run_step(step, &inputs, number, cores, stop)?;
         let run = started.elapsed();
         let started = Instant::now();
 
@@ -264,6 +265,7 @@ fn run_step(
     step: &PreparedStep,
     inputs: &[(&str, Arc<Kept>)],
     number: usize,
+    cores: &Cores,
     stop: &Stop,
 ) -> Result<HashMap<String, Arc<Kept>>, DeviceError> {
     // All of them can be fed, or the program would have failed before.
@@ -281,7 +283,10 @@ fn run_step(
         Some(reason) => stop.error(reason),
         None => run_error(&format!("step {number} failed"), error),
     };
-    let mut outputs = session.run_with_options(values, &stop.options).map_err(failed)?;
+    let seat = cores.take(&step.session.crew);
+    let ran = session.run_with_options(values, &stop.options);
+    drop(seat);
+    let mut outputs = ran.map_err(failed)?;
     let names: Vec<String> = outputs.keys().map(str::to_owned).collect();
     let take = |name: String| {
         let value = outputs.remove(&name)?;

@@ -7,18 +7,23 @@
 //! not. Shards of an operator depend on the number of threads and not on who computes them, so this
 //! changes no bits.
 
+use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use ort::environment::ThreadManager;
 
+use super::cores::Crew;
+
 /// Makes threads that do not push others aside.
-pub(super) struct Helpers;
+pub(super) struct Helpers(pub(super) Arc<Crew>);
 
 impl ThreadManager for Helpers {
     type Thread = JoinHandle<()>;
 
     fn create(&self, work: impl FnOnce() + Send + 'static) -> ort::Result<JoinHandle<()>> {
+        let crew = self.0.clone();
         let helper = move || {
+            crew.join();
             wait_for_turns();
             work();
         };

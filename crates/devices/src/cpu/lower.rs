@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use holdfast_graph::{
     ExternalProblem, Model, WeightTable, blob_digest, graph_only, hoist, hoist_constants,
@@ -171,7 +172,7 @@ fn optimise(
     let bytes = holdfast_graph::Message::encode_to_vec(&graph);
 
     let build = || -> ort::Result<()> {
-        let mut builder = base_builder(runtime, store, 1)?
+        let mut builder = base_builder(runtime, store, 1, &Arc::default())?
             .with_optimization_level(ort_level)?
             .with_prepacking(false)?
             .with_config_entry("optimization.disable_specified_optimizers", target.without())?

@@ -1,5 +1,6 @@
 //! The in-process CPU engine: ONNX Runtime behind the [`Device`] trait.
 
+mod cores;
 mod execute;
 mod fault;
 mod helpers;
@@ -8,6 +9,7 @@ mod lower;
 mod processor;
 mod runtime;
 mod session;
+mod thread;
 mod value;
 
 use std::collections::{BTreeMap, HashMap};
@@ -28,6 +30,7 @@ use crate::device::{Device, DeviceInfo, Event, Loaded, Stats};
 use crate::error::{DeviceError, ErrorKind};
 use crate::program::{Outcome, Program, RequestId, TensorId};
 use crate::segment::{Segment, SegmentId};
+use cores::Cores;
 use execute::{Kept, Stop};
 use kept::KeptTensors;
 use runtime::Runtime;
@@ -73,6 +76,7 @@ struct Shared {
     options: CpuOptions,
     info: Arc<DeviceInfo>,
     turns: Arc<Semaphore>,
+    cores: Cores,
     events: broadcast::Sender<Event>,
     /// Never held while the engine works or anything is awaited.
     state: Mutex<State>,
@@ -116,6 +120,7 @@ impl CpuEngine {
             runtime,
             info: Arc::new(info),
             turns: Arc::new(Semaphore::new(options.concurrency.max(1))),
+            cores: Cores::new(),
             options,
             events: broadcast::channel(16).0,
             state: Mutex::new(state),
@@ -329,10 +334,10 @@ impl CpuEngine {
             let state = self.state();
             execute::prepare(&program, &state.sessions, &state.tensors)?
         };
-        let thread_stop = stop.clone();
+        let (shared, thread_stop) = (self.shared.clone(), stop.clone());
         let done = blocking(move || {
             let _turn = turn;
-            execute::execute(&prepared, &thread_stop)
+            execute::execute(&prepared, &shared.cores, &thread_stop)
         })
         .await??;
         let kept = done.kept.iter().map(|(kept, _)| kept.clone()).collect();

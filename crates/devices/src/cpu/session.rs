@@ -5,6 +5,7 @@
 //! packed copy included (measured: 1.6 MB for a second session of a 148 MB model).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use holdfast_models::Store;
 use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, PrepackedWeights, SessionBuilder};
 
+use super::cores::Crew;
 use super::fault::engine_error;
 use super::helpers::Helpers;
 use super::runtime::Runtime;
@@ -25,6 +27,7 @@ pub(crate) struct LoadedSession {
     /// Declared first: the session goes before the weights it points to, and those before the
     /// container that holds their packed copies.
     pub(crate) session: tokio::sync::Mutex<Session>,
+    pub(crate) crew: Arc<Crew>,
     _weights: Vec<Borrowed>,
     _packed: PrepackedWeights,
     pub(crate) inputs: Vec<Value>,
@@ -60,8 +63,9 @@ pub(crate) fn load(
         names.push(initializer);
     }
 
+    let crew = Arc::new(Crew::default());
     let build = || -> ort::Result<Session> {
-        let mut builder = base_builder(runtime, store, threads)?
+        let mut builder = base_builder(runtime, store, threads, &crew)?
             .with_optimization_level(GraphOptimizationLevel::Disable)?
             .with_env_allocators()?
             .with_prepacked_weights(packed)?;
@@ -82,6 +86,7 @@ pub(crate) fn load(
     store.release_pages(contents.iter().map(|(digest, _)| *digest));
     Ok(LoadedSession {
         session: session.into(),
+        crew,
         _weights: weights,
         _packed: packed.clone(),
         inputs: bound(model.inputs(), &segment.dims),
@@ -108,11 +113,12 @@ pub(crate) fn base_builder(
     runtime: &Runtime,
     store: &Store,
     threads: usize,
+    crew: &Arc<Crew>,
 ) -> ort::Result<SessionBuilder> {
     let blobs = store.blobs_folder().to_string_lossy().into_owned();
     let builder = Session::builder(&runtime.environment)?
         .with_intra_threads(threads)?
-        .with_thread_manager(Helpers)?
+        .with_thread_manager(Helpers(crew.clone()))?
         .with_config_entry("session.intra_op.spin_duration_us", SPIN_MICROSECONDS)?
         .with_config_entry("session.force_spinning_stop", "1")?
         .with_config_entry("session.model_external_initializers_file_folder_path", blobs)?;
@@ -122,8 +128,10 @@ pub(crate) fn base_builder(
 /// How long a session's threads look for more work before they sleep: long enough for the pause
 /// between most operators, too short to hold on to a core that another session could have. By default
 /// they look on for so long that two models at once take over a third more time than one after the
-/// other. With 20 µs, four models at once had 0.82 of what the cores allow, with 5 µs 0.95; one model
-/// alone was as fast as far as a noisy machine could tell.
+/// other. Several models want a short time and one model a long one: two and four at once had 0.96 and
+/// 0.95 of what the cores allow with 5 µs, 0.93 and 0.93 with 50, 0.83 and 0.85 with 100, and 0.62 and
+/// 0.69 with 1,000, where one model in batches had 0.92, 0.97, 1.07 and 1.06 of a bare loop. Programs
+/// that run at once are what this is for.
 const SPIN_MICROSECONDS: &str = "5";
 
 /// The initializers whose bytes are blobs, by name.
