@@ -148,7 +148,7 @@ mod tests {
     fn cores_are_divided_evenly_and_nobody_is_left_without() {
         let parts =
             |count, cores| -> Vec<_> { (0..count).map(|at| part(at, count, cores)).collect() };
-        assert_eq!(parts(1, 4), [0..4]);
+        assert_eq!(part(0, 1, 4), 0..4);
         assert_eq!(parts(2, 4), [0..2, 2..4]);
         assert_eq!(parts(3, 4), [0..1, 1..2, 2..4]);
         assert_eq!(parts(3, 2), [0..1, 0..1, 1..2]);
