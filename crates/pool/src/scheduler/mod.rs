@@ -12,6 +12,7 @@ pub(crate) mod kind;
 mod load;
 pub(crate) mod member;
 mod order;
+mod overdue;
 pub(crate) mod proof;
 pub(crate) mod queue;
 mod refusals;

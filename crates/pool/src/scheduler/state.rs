@@ -13,6 +13,7 @@ use super::kind::Kind;
 use super::load::LetGo;
 use super::member::{Health, Host, KindId, Member, MemberId, MemberOptions};
 use super::order::Trials;
+use super::overdue::Overdue;
 use super::proof::{Gathered, Proofs};
 use super::queue::{Group, GroupKey, Order, Queue, Waiter, Wanted};
 use super::refusals::Refusals;
@@ -37,6 +38,7 @@ pub(crate) struct State {
     retired: HashSet<(KindId, SegmentId)>,
     pub(crate) proofs: Proofs,
     pub(crate) refusals: Refusals,
+    overdue: Overdue,
     /// Which backends are being tried for which graphs.
     pub(crate) trials: Trials,
     pub(crate) account: Account,
@@ -185,6 +187,7 @@ impl State {
             }
             match decision {
                 (Decision::Run(_), Some(member)) => {
+                    self.note_wait(&key, order, member, now);
                     let started = self.start(&key, order, member, now, max_batch);
                     let Some(action) = started else { break };
                     actions.push(action);
@@ -201,6 +204,26 @@ impl State {
         }
         actions.extend(self.tidy(now));
         actions
+    }
+
+    /// Takes note of how long a request that runs now has waited since its model was there, if others
+    /// could have taken it but for a load.
+    fn note_wait(&mut self, key: &GroupKey, order: Order, id: MemberId, now: Instant) {
+        let Some(group) = self.queue.group(key) else { return };
+        let waits = |segment: &SegmentId| self.queue.waits_for(segment);
+        let is_idle = |member: &Member| {
+            let view = member.view(&group.model, None, false, waits, now);
+            view.free && member.in_flight() == 0 && matches!(view.load, Load::Needed(_))
+        };
+        let mut serving = self.members.values().filter(|m| m.runs(key.wanted, &group.model));
+        if !serving.any(is_idle) {
+            return;
+        }
+        let held = self.members.get(&id).and_then(|member| member.loaded.get(&key.segment));
+        if let (Some(waiter), Some(held)) = (group.waiting.get(&order), held) {
+            let waited = now.saturating_duration_since(waiter.since.max(held.at));
+            self.overdue.add(key.segment, waited, now);
+        }
     }
 
     /// Lets go of what has had its day.
@@ -264,6 +287,9 @@ impl State {
                 let says_no = || self.refusals.said(&group.model, (id, member), now).is_some();
                 let load = match view.load {
                     Load::Needed(_) | Load::NoRoom if says_no() => Load::Refused,
+                    Load::Needed(load) => {
+                        Load::Needed(self.overdue.left_of(load, &group.model.id, now))
+                    }
                     load => load,
                 };
                 View { load, free: view.free && !draining.contains(&id), ..view }
@@ -391,6 +417,7 @@ impl State {
 
     fn load(&mut self, key: &GroupKey, id: MemberId, now: Instant) -> Option<Action> {
         let model = self.queue.group(key)?.model.clone();
+        self.overdue.settle(&model.id);
         let queue = &self.queue;
         let member = self.members.get_mut(&id)?;
         let waits = |segment: &SegmentId| queue.waits_for(segment);

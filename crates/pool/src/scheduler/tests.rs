@@ -137,6 +137,37 @@ async fn the_way_to_a_device_counts_too() {
     }
 }
 
+/// Two who ask without end, each for a model of its own that only the first device has at first.
+async fn both_ask(times: usize) -> (usize, usize) {
+    let takes = Duration::from_millis(10);
+    let (near, idle) = (Scripted::with("near", true, takes), Scripted::with("idle", true, takes));
+    let scene = Scene::new(&[&near]);
+    for model in [1, 2] {
+        scene.run(&request(model, 0.0)).await.unwrap();
+    }
+    scene.attach(&idle, 1);
+    let ask = async |model: u8| {
+        for value in 0..times {
+            let answer = scene.run(&request(model, value as f32)).await.unwrap();
+            assert!(is_right(&answer, value as f32));
+        }
+    };
+    tokio::join!(ask(1), ask(2));
+    (loads(&near), loads(&idle))
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_keeps_waiting_while_a_device_is_idle_gets_the_model_there() {
+    let (near, idle) = both_ask(60).await;
+    // With one of them it would do, but both have waited.
+    assert!(near == 2 && (1..=2).contains(&idle), "{near} and {idle}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_once_does_not() {
+    assert_eq!(both_ask(2).await, (2, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_dropped_leaves_the_queue_at_once() {
     let device = Scripted::new("a").runs([Deed::Hang]);
