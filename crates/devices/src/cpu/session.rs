@@ -128,10 +128,11 @@ pub(crate) fn base_builder(
 /// How long a session's threads look for more work before they sleep: long enough for the pause
 /// between most operators, too short to hold on to a core that another session could have. By default
 /// they look on for so long that two models at once take over a third more time than one after the
-/// other. Several models want a short time and one model a long one: two and four at once had 0.96 and
-/// 0.95 of what the cores allow with 5 µs, 0.93 and 0.93 with 50, 0.83 and 0.85 with 100, and 0.62 and
-/// 0.69 with 1,000, where one model in batches had 0.92, 0.97, 1.07 and 1.06 of a bare loop. Programs
-/// that run at once are what this is for.
+/// other. Several models want a short time and one model a long one. In short runs of three rounds, which
+/// differ by 0.05 and more, two and four at once had 0.96 and 0.95 of what the cores allow with 5 µs, 0.87
+/// and 0.86 with 30, 0.93 and 0.93 with 50, 0.83 and 0.85 with 100, and 0.62 and 0.69 with 1,000. One model
+/// in batches had 0.91 to 0.93 of a bare loop with 5 µs, 0.97 with 50, 1.07 with 100 and 1.06 with 1,000
+/// (100 and 1,000 in one run each). Programs that run at once are what this is for.
 const SPIN_MICROSECONDS: &str = "5";
 
 /// The initializers whose bytes are blobs, by name.
